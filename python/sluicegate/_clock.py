@@ -1,0 +1,47 @@
+"""Clocks. Everything here that keeps time can be told where time comes from."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from sluicegate import _core
+
+_MOST_TURNS = 1000
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> float:
+        """Return seconds since any fixed moment; finite, and never less than before."""
+        ...
+
+
+class ManualClock(_core.ManualClock):
+    """A clock that stands still until it is told to move, for deterministic tests.
+
+    Args:
+        start: The first reading, in seconds; finite, 0 or more.
+
+    Raises:
+        ValueError: If `start` is out of its range.
+    """
+
+    __slots__ = ()
+
+    async def settle(self, seconds: float = 0.0, /) -> None:
+        """Advance, then let the tasks of this loop run that were woken by it.
+
+        Args:
+            seconds: As in `advance()`.
+        """
+        self.advance(seconds)
+        # A wake-up takes one turn of the loop to reach its task and one to run it. Those who
+        # were answered on other loops and threads run on their own, so that there is an end.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for _ in range(_MOST_TURNS):
+            if not self._has_unclaimed():
+                break
+            await asyncio.sleep(0)

@@ -1,0 +1,53 @@
+"""The exceptions. A configuration that cannot be is a `ValueError` or a `TypeError`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluicegate._core import Rejection
+    from sluicegate._enums import Reason
+
+
+class SluicegateError(Exception):
+    """The base of all exceptions of this package."""
+
+
+class Rejected(SluicegateError):
+    """Work was rejected on purpose.
+
+    It carries a `Rejection` and nothing else, so that it is cheap to raise and can be pickled.
+    Unlike the rejection it is truthy.
+
+    Args:
+        rejection: Why, when to come back, and how full it was.
+    """
+
+    def __init__(self, rejection: Rejection, /) -> None:
+        super().__init__(rejection)
+
+    @property
+    def rejection(self) -> Rejection:
+        """The rejection as a value."""
+        rejection: Rejection = self.args[0]
+        return rejection
+
+    @property
+    def reason(self) -> Reason:
+        """Why."""
+        return self.rejection.reason
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which it is worth coming back, if that is known."""
+        return self.rejection.retry_after
+
+    def __str__(self) -> str:
+        r = self.rejection
+        text = (
+            f"{r.gate!r} rejected {r.criticality.name}: {r.reason} "
+            f"({r.in_flight} in flight, limit {r.limit:g}, {r.waiting} waiting)"
+        )
+        if r.retry_after is not None:
+            text += f"; retry after {r.retry_after:.1f} s"
+        return text

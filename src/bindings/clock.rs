@@ -1,0 +1,205 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::config;
+use super::waiter::Station;
+use crate::primitives::Time;
+
+/// Where `now` comes from.
+pub(crate) enum Clock {
+    /// The operating system's monotonic clock.
+    System,
+    Manual(Arc<ManualTime>),
+    /// Any object with `now()`.
+    Custom(Py<PyAny>),
+}
+
+impl Clock {
+    pub(crate) fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(value) = value else {
+            return Ok(Self::System);
+        };
+        if let Ok(manual) = value.cast::<ManualClock>() {
+            return Ok(Self::Manual(manual.get().time.clone()));
+        }
+        let range = "an object with a method now() that returns seconds, or None";
+        match value.getattr(intern!(value.py(), "now")) {
+            Ok(now) if now.is_callable() => Ok(Self::Custom(value.clone().unbind())),
+            _ => Err(config::wrong_type("clock", range, value)),
+        }
+    }
+
+    /// Reads the clock; never under a lock, since it may run Python.
+    pub(crate) fn now(&self, py: Python<'_>) -> PyResult<Time> {
+        match self {
+            Self::System => Ok(system_now()),
+            Self::Manual(time) => Ok(time.now()),
+            Self::Custom(clock) => {
+                let now = clock.bind(py).call_method0(intern!(py, "now"))?;
+                let seconds: f64 = now.extract()?;
+                if seconds.is_finite() {
+                    Ok(Time::from_secs_f64(seconds))
+                } else {
+                    let text = format!("clock.now() must return finite seconds, got {seconds}");
+                    Err(PyValueError::new_err(text))
+                }
+            }
+        }
+    }
+
+    /// Reads the clock where there is no going back: a clock that fails is
+    /// reported, and time stands still.
+    pub(crate) fn now_or_stand_still(&self, py: Python<'_>) -> Time {
+        self.now(py).unwrap_or_else(|error| {
+            error.write_unraisable(py, None);
+            Time::ZERO
+        })
+    }
+
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self, Self::System)
+    }
+
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self, Self::Manual(_))
+    }
+
+    pub(crate) fn register(&self, station: &Weak<dyn Station>) {
+        if let Self::Manual(time) = self {
+            let mut stations = time.stations.lock();
+            stations.retain(|station| station.strong_count() > 0);
+            stations.push(station.clone());
+        }
+    }
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Custom(clock) => visit.call(clock),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn system_now() -> Time {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let elapsed = START.get_or_init(Instant::now).elapsed();
+    Time::ZERO.after(elapsed)
+}
+
+pub(crate) struct ManualTime {
+    nanos: AtomicU64,
+    stations: Mutex<Vec<Weak<dyn Station>>>,
+}
+
+impl ManualTime {
+    fn now(&self) -> Time {
+        Time::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+
+    fn stations(&self) -> Vec<Arc<dyn Station>> {
+        self.stations
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+}
+
+/// A clock that stands still until it is told to move.
+#[pyclass(frozen, subclass, weakref, module = "sluicegate._core")]
+pub(crate) struct ManualClock {
+    time: Arc<ManualTime>,
+}
+
+#[pymethods]
+impl ManualClock {
+    #[new]
+    #[pyo3(signature = (start = None))]
+    fn new(start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let seconds = start.map_or(Ok(0.0), |start| span("start", start))?;
+        let nanos = AtomicU64::new(Time::from_secs_f64(seconds).as_nanos());
+        Ok(Self {
+            time: Arc::new(ManualTime {
+                nanos,
+                stations: Mutex::default(),
+            }),
+        })
+    }
+
+    fn now(&self) -> f64 {
+        self.time.now().as_secs_f64()
+    }
+
+    /// Steps through every expiry that falls due on the way, in order.
+    #[pyo3(signature = (seconds, /))]
+    fn advance(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> PyResult<()> {
+        let seconds = span("seconds", seconds)?;
+        let target = self
+            .time
+            .now()
+            .as_nanos()
+            .saturating_add(Time::from_secs_f64(seconds).as_nanos());
+        let target = Time::from_nanos(target);
+        let stations = self.time.stations();
+        let mut first_error = Ok(());
+        loop {
+            let now = self.time.now();
+            let next = stations
+                .iter()
+                .filter_map(|station| station.next_expiry())
+                .min();
+            // What is overdue happens now; afterwards only later moments count,
+            // so that each turn moves on.
+            let at = next.map_or(target, |next| next.max(now)).min(target);
+            self.time.nanos.fetch_max(at.as_nanos(), Ordering::Relaxed);
+            for station in &stations {
+                first_error = first_error.and(station.sweep(py, None));
+            }
+            let is_done = stations
+                .iter()
+                .filter_map(|station| station.next_expiry())
+                .all(|next| next > target || next <= at);
+            if is_done {
+                break;
+            }
+        }
+        self.time
+            .nanos
+            .fetch_max(target.as_nanos(), Ordering::Relaxed);
+        for station in &stations {
+            first_error = first_error.and(station.sweep(py, None));
+        }
+        first_error
+    }
+
+    /// Whether somebody was answered on this clock who has not run since.
+    fn _has_unclaimed(&self) -> bool {
+        self.time
+            .stations()
+            .iter()
+            .any(|station| station.has_unclaimed())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ManualClock({})", self.now())
+    }
+}
+
+fn span(parameter: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    const RANGE: &str = "a finite number of seconds, 0 or more";
+    let seconds = config::number(parameter, RANGE, value)?;
+    if seconds.is_finite() && seconds >= 0.0 {
+        Ok(seconds)
+    } else {
+        Err(PyValueError::new_err(format!(
+            "{parameter} must be {RANGE}, got {seconds}"
+        )))
+    }
+}

@@ -1,0 +1,100 @@
+//! Parameters from Python: what is wrong is said with the parameter, the value
+//! and the range.
+
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyString};
+
+use crate::primitives::{Ask, ConfigError};
+
+const LONGEST_WAIT: f64 = 3600.0;
+
+impl From<ConfigError> for PyErr {
+    fn from(error: ConfigError) -> Self {
+        PyValueError::new_err(error.to_string())
+    }
+}
+
+/// A real number; not a bool, not a string.
+pub(crate) fn number(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    let wrong = || wrong_type(parameter, range, value);
+    if value.is_instance_of::<PyBool>() || value.is_instance_of::<PyString>() {
+        return Err(wrong());
+    }
+    match value.extract() {
+        Ok(number) => Ok(number),
+        // An int that is too large for a float is out of range, not of a wrong type.
+        Err(error) if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(value.py()) => {
+            Err(out_of_range(parameter, range, value))
+        }
+        Err(_) => Err(wrong()),
+    }
+}
+
+/// What is asked for: a cost, and for how long to wait.
+pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<Ask> {
+    const RANGE: &str = "an integer from 1 to 1e9";
+    let mut ask = match cost {
+        None => Ask::new(1)?,
+        Some(value) => {
+            if value.is_instance_of::<PyBool>() {
+                return Err(wrong_type("cost", RANGE, value));
+            }
+            match value.extract::<i128>() {
+                Ok(cost) => {
+                    let cost =
+                        u32::try_from(cost).map_err(|_| out_of_range("cost", RANGE, value))?;
+                    Ask::new(cost)?
+                }
+                Err(error)
+                    if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(value.py()) =>
+                {
+                    return Err(out_of_range("cost", RANGE, value));
+                }
+                Err(_) => return Err(wrong_type("cost", RANGE, value)),
+            }
+        }
+    };
+    ask.max_wait = timeout.map(Duration::from_secs_f64);
+    Ok(ask)
+}
+
+/// A time-out in seconds; `None` is without bound.
+pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>> {
+    const RANGE: &str = "a number of seconds from 0 to 3600, or None to wait without bound";
+    let Some(value) = value else { return Ok(None) };
+    let seconds = number("timeout", RANGE, value)?;
+    if (0.0..=LONGEST_WAIT).contains(&seconds) {
+        return Ok(Some(seconds));
+    }
+    let mut text = message("timeout", RANGE, value);
+    if seconds > LONGEST_WAIT && seconds.is_finite() {
+        text.push_str(" (seconds, not milliseconds?)");
+    }
+    Err(PyValueError::new_err(text))
+}
+
+pub(crate) fn wrong_type(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    let class = value
+        .get_type()
+        .name()
+        .map_or_else(|_| "?".into(), |name| name.to_string());
+    PyTypeError::new_err(format!("{} ({class})", message(parameter, range, value)))
+}
+
+fn out_of_range(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    PyValueError::new_err(message(parameter, range, value))
+}
+
+fn message(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> String {
+    // A value whose repr raises or is endless must not hide what is wrong.
+    let mut repr = value
+        .repr()
+        .map_or_else(|_| "?".into(), |repr| repr.to_string());
+    if repr.len() > 100 {
+        repr = repr.chars().take(97).chain("...".chars()).collect();
+    }
+    format!("{parameter} must be {range}, got {repr}")
+}

@@ -1,0 +1,58 @@
+//! After a fork the child begins anew: the waiters and the permits it has
+//! copied belong to the parent.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::waiter::Station;
+
+// Locked only while attached and never across Python, so that no other thread
+// can hold it at the moment of a fork.
+static STATIONS: Mutex<Registry> = Mutex::new(Registry {
+    stations: Vec::new(),
+    prune_at: 64,
+});
+
+struct Registry {
+    stations: Vec<Weak<dyn Station>>,
+    prune_at: usize,
+}
+
+pub(crate) fn register(station: Weak<dyn Station>) {
+    let mut registry = STATIONS.lock();
+    if registry.stations.len() >= registry.prune_at {
+        registry
+            .stations
+            .retain(|station| station.strong_count() > 0);
+        registry.prune_at = (registry.stations.len() * 2).max(64);
+    }
+    registry.stations.push(station);
+}
+
+pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
+    let os = py.import("os")?;
+    // Not on Windows, where nothing forks.
+    let Ok(register) = os.getattr("register_at_fork") else {
+        return Ok(());
+    };
+    let options = PyDict::new(py);
+    options.set_item("after_in_child", wrap_pyfunction!(begin_anew, py)?)?;
+    register.call((), Some(&options))?;
+    Ok(())
+}
+
+#[pyfunction]
+fn begin_anew() {
+    let stations: Vec<Arc<dyn Station>> = STATIONS
+        .lock()
+        .stations
+        .iter()
+        .filter_map(Weak::upgrade)
+        .collect();
+    for station in stations {
+        station.begin_anew();
+    }
+}

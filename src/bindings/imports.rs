@@ -1,0 +1,89 @@
+//! Every Python object that is imported, in one place.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
+
+use crate::primitives::{Criticality, Outcome, Reason};
+
+/// The loop that runs in this thread, if any.
+pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let event_loop = GET.import(py, "asyncio", "_get_running_loop")?.call0()?;
+    Ok((!event_loop.is_none()).then_some(event_loop))
+}
+
+/// Whether this is the thread that receives signals.
+pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    static MAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let main = MAIN.import(py, "threading", "main_thread")?.call0()?;
+    Ok(main.is(CURRENT.import(py, "threading", "current_thread")?.call0()?))
+}
+
+/// `sluicegate.Rejected`.
+pub(crate) fn rejected(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static REJECTED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    REJECTED.import(py, "sluicegate._errors", "Rejected")
+}
+
+/// `sluicegate.Criticality`.
+pub(crate) fn criticality_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CRITICALITY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CRITICALITY.import(py, "sluicegate._enums", "Criticality")
+}
+
+/// `sluicegate.Outcome`.
+pub(crate) fn outcome_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static OUTCOME: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    OUTCOME.import(py, "sluicegate._enums", "Outcome")
+}
+
+/// `sluicegate.Reason`.
+pub(crate) fn reason_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static REASON: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    REASON.import(py, "sluicegate._enums", "Reason")
+}
+
+pub(crate) fn criticality(py: Python<'_>, value: Criticality) -> PyResult<Bound<'_, PyAny>> {
+    static MEMBERS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+    let members = MEMBERS.get_or_try_init(py, || {
+        members(
+            criticality_type(py)?,
+            Criticality::ALL.map(|value| value as u8),
+        )
+    })?;
+    members.bind(py).get_item(value.index())
+}
+
+pub(crate) fn outcome(py: Python<'_>, value: Outcome) -> PyResult<Bound<'_, PyAny>> {
+    static MEMBERS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+    let members = MEMBERS.get_or_try_init(py, || {
+        members(outcome_type(py)?, Outcome::ALL.map(Outcome::as_str))
+    })?;
+    members.bind(py).get_item(value.index())
+}
+
+pub(crate) fn reason(py: Python<'_>, value: Reason) -> PyResult<Bound<'_, PyAny>> {
+    static MEMBERS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
+    let members = MEMBERS.get_or_try_init(py, || {
+        members(reason_type(py)?, Reason::ALL.map(Reason::as_str))
+    })?;
+    members.bind(py).get_item(value.index())
+}
+
+/// The members of an enum that have these values.
+fn members<'py, V, const N: usize>(
+    class: &Bound<'py, PyType>,
+    values: [V; N],
+) -> PyResult<Py<PyTuple>>
+where
+    V: IntoPyObject<'py>,
+{
+    let py = class.py();
+    let members = values
+        .into_iter()
+        .map(|value| class.call1((value,)))
+        .collect::<PyResult<Vec<_>>>()?;
+    Ok(PyTuple::new(py, members)?.unbind())
+}

@@ -1,0 +1,314 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use super::acquire::{Acquire, Admits, Limiter, acquire_blocking, refuse_on_event_loop};
+use super::clock::Clock;
+use super::permit::Permit;
+use super::rejection::Rejection;
+use super::shared::Shared;
+use super::waiter::{self, Station, Waitable, Waiter};
+use super::{config, imports};
+use crate::primitives::{
+    Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, SemaphoreLimiter as Semaphore,
+    Ticket, Time, Wakes,
+};
+
+/// A fixed limit; see `sluicegate.SemaphoreLimiter`.
+#[pyclass(frozen, subclass, weakref, module = "sluicegate._core")]
+pub(crate) struct SemaphoreLimiter {
+    core: Arc<Core>,
+}
+
+type Core = Shared<Semaphore<Waiter>>;
+
+#[pymethods]
+impl SemaphoreLimiter {
+    #[new]
+    #[pyo3(signature = (limit, *, name = None, clock = None))]
+    fn new(
+        py: Python<'_>,
+        limit: &Bound<'_, PyAny>,
+        name: Option<Py<PyString>>,
+        clock: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let limit = config::number("limit", "a number above 0 and at most 1e9", limit)?;
+        let primitive = Semaphore::new(limit)?;
+        let clock = Clock::new(clock)?;
+        let name = name.unwrap_or_else(|| next_name(py));
+        Ok(Self {
+            core: Shared::new(primitive, name, clock),
+        })
+    }
+
+    #[pyo3(signature = (cost = None, /, *, operation = None), text_signature = "($self, cost=1, /, *, operation=None)")]
+    fn try_acquire(
+        slf: &Bound<'_, Self>,
+        cost: Option<&Bound<'_, PyAny>>,
+        operation: Option<Py<PyString>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let core = &slf.get().core;
+        let mut ask = config::ask(cost, None)?;
+        let now = core.clock().now(py)?;
+        let answer = core.with(|state| {
+            if state.is_home_wanted() {
+                None
+            } else {
+                Some(state.try_acquire(now, &ask))
+            }
+        });
+        let answer = if let Some(answer) = answer {
+            answer
+        } else {
+            ask.home = Some(home(py)?);
+            core.change(py, |state| (state.try_acquire(now, &ask), Wakes::none()))
+                .0
+        };
+        match answer {
+            Ok(right) => {
+                let permit = Permit::new(limiter(slf), right, operation);
+                Ok(Py::new(py, permit)?.into_any())
+            }
+            Err(refusal) => {
+                let rejection = Rejection::new(core.name().clone_ref(py), refusal);
+                Ok(Py::new(py, rejection)?.into_any())
+            }
+        }
+    }
+
+    #[pyo3(signature = (cost = None, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
+    fn acquire(
+        slf: &Bound<'_, Self>,
+        cost: Option<&Bound<'_, PyAny>>,
+        operation: Option<Py<PyString>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Acquire> {
+        let ask = config::ask(cost, config::timeout(timeout)?)?;
+        Ok(Acquire::new(limiter(slf), ask, operation))
+    }
+
+    #[pyo3(signature = (cost = None, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
+    fn acquire_sync(
+        slf: &Bound<'_, Self>,
+        cost: Option<&Bound<'_, PyAny>>,
+        operation: Option<Py<PyString>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Permit> {
+        let py = slf.py();
+        let ask = config::ask(cost, config::timeout(timeout)?)?;
+        refuse_on_event_loop(py, "acquire_sync()", "await acquire()")?;
+        let limiter = limiter(slf);
+        let right = acquire_blocking(py, &limiter, &ask)?;
+        Ok(Permit::new(limiter, right, operation))
+    }
+
+    #[pyo3(signature = (*, limit = None))]
+    fn update(&self, py: Python<'_>, limit: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(limit) = limit else { return Ok(()) };
+        let range = "a number from 0 (admits nobody) to 1e9";
+        let limit = config::number("limit", range, limit)?;
+        let now = self.core.clock().now(py)?;
+        let (updated, delivered) = self
+            .core
+            .change(py, |state| match state.update(now, limit) {
+                Ok(wakes) => (Ok(()), wakes),
+                Err(error) => (Err(error), Wakes::none()),
+            });
+        updated?;
+        delivered
+    }
+
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyString> {
+        self.core.name().clone_ref(py)
+    }
+
+    #[getter]
+    fn limit(&self) -> f64 {
+        self.core.with(|state| state.limit())
+    }
+
+    #[getter]
+    fn in_flight(&self) -> u64 {
+        self.core.with(|state| state.in_flight())
+    }
+
+    #[getter]
+    fn waiting(&self) -> usize {
+        self.core.with(|state| state.waiting())
+    }
+
+    #[getter]
+    fn saturation(&self) -> f64 {
+        self.core.with(|state| state.saturation())
+    }
+
+    /// The values of a snapshot, by name.
+    fn _snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let now = self.core.clock().now(py)?;
+        let (snapshot, next_expiry) = self
+            .core
+            .with(|state| (state.snapshot(now), state.next_expiry()));
+        let values = PyDict::new(py);
+        values.set_item("limit", snapshot.limit)?;
+        values.set_item("in_flight", snapshot.in_flight)?;
+        values.set_item("waiting", snapshot.waiting)?;
+        values.set_item("oldest_wait", snapshot.oldest_wait.as_secs_f64())?;
+        values.set_item("saturation", snapshot.saturation)?;
+        values.set_item("admitted", snapshot.admitted)?;
+        let rejected = PyDict::new(py);
+        for reason in Reason::ALL
+            .into_iter()
+            .filter(|reason| snapshot.rejected[reason.index()] > 0)
+        {
+            rejected.set_item(
+                imports::reason(py, reason)?,
+                snapshot.rejected[reason.index()],
+            )?;
+        }
+        values.set_item("rejected", rejected)?;
+        let outcomes = PyDict::new(py);
+        for outcome in Outcome::ALL
+            .into_iter()
+            .filter(|outcome| snapshot.outcomes[outcome.index()] > 0)
+        {
+            outcomes.set_item(
+                imports::outcome(py, outcome)?,
+                snapshot.outcomes[outcome.index()],
+            )?;
+        }
+        values.set_item("outcomes", outcomes)?;
+        values.set_item("revoked", snapshot.revoked)?;
+        values.set_item("stray_releases", snapshot.stray_releases)?;
+        values.set_item("next_expiry", next_expiry.map(Time::as_secs_f64))?;
+        Ok(values)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.core.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.core.clear();
+    }
+}
+
+fn limiter(owner: &Bound<'_, SemaphoreLimiter>) -> Limiter {
+    let core = owner.get().core.clone();
+    Limiter::new(owner.clone().into_any().unbind(), core)
+}
+
+/// Where the caller is: on a loop, or in a plain thread.
+fn home(py: Python<'_>) -> PyResult<Home> {
+    Ok(match imports::running_loop(py)? {
+        Some(event_loop) => waiter::home_of(event_loop.as_unbound()),
+        None => waiter::home_of_thread(),
+    })
+}
+
+/// "limiter", "limiter-2", …
+fn next_name(py: Python<'_>) -> Py<PyString> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let name = match MADE.fetch_add(1, Ordering::Relaxed) + 1 {
+        1 => "limiter".to_string(),
+        number => format!("limiter-{number}"),
+    };
+    PyString::new(py, &name).unbind()
+}
+
+impl Admits for Core {
+    fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>> {
+        let now = self.clock().now(py)?;
+        Ok(self.with(|state| state.admit(now, ask)))
+    }
+
+    fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission> {
+        let now = self.clock().now(py)?;
+        // What is not taken into the line is dropped after the lock.
+        let mut waiter = Some(waiter);
+        let (admission, checked) = self.change(py, |state| {
+            let admission = state.acquire(now, ask, &mut waiter);
+            (admission, Wakes::none())
+        });
+        match (admission, checked) {
+            (admission, Ok(())) => Ok(admission),
+            (Admission::Admitted(right), Err(error)) => {
+                self.release(py, right, Outcome::Ignored)?;
+                Err(error)
+            }
+            (Admission::Waiting(ticket), Err(error)) => {
+                self.cancel(py, ticket)?;
+                Err(error)
+            }
+            (Admission::Rejected(_), Err(error)) => Err(error),
+        }
+    }
+
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim> {
+        let now = self.clock().now_or_stand_still(py);
+        match self.change(py, |state| state.claim(now, ticket)) {
+            (claim, Ok(())) => Ok(claim),
+            (Claim::Admitted(right), Err(error)) => {
+                self.release(py, right, Outcome::Ignored)?;
+                Err(error)
+            }
+            (_, Err(error)) => Err(error),
+        }
+    }
+
+    fn release(&self, py: Python<'_>, right: Right, outcome: Outcome) -> PyResult<()> {
+        let now = self.clock().now_or_stand_still(py);
+        self.change(py, |state| ((), state.release(now, right, outcome)))
+            .1
+    }
+
+    fn count_stray_release(&self) {
+        self.with(Semaphore::count_stray_release);
+    }
+
+    fn name(&self) -> &Py<PyString> {
+        Shared::name(self)
+    }
+}
+
+impl Waitable for Semaphore<Waiter> {
+    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<Waiter> {
+        self.cancel(now, ticket)
+    }
+
+    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<Waiter> {
+        self.expire(now, home)
+    }
+
+    fn next_expiry(&self) -> Option<Time> {
+        self.next_expiry()
+    }
+
+    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter> {
+        self.renew(ticket, waiter)
+    }
+
+    fn waits(&self, home: Home) -> bool {
+        self.waits(home)
+    }
+
+    fn has_unclaimed(&self) -> bool {
+        self.has_unclaimed()
+    }
+
+    fn waiters(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiters()
+    }
+
+    fn take_waiters(&mut self) -> Vec<Waiter> {
+        self.take_waiters()
+    }
+
+    fn reset(&mut self) -> Vec<Waiter> {
+        self.reset()
+    }
+}

@@ -1,0 +1,169 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::clock::Clock;
+use super::fork;
+use super::timers::Timers;
+use super::waiter::{Station, Waitable, Waiter, deliver, home_of};
+use crate::primitives::{Home, Ticket, Time, Wakes};
+
+/// A primitive with its lock, its clock, and a timer for each event loop that
+/// waits at it.
+pub(crate) struct Shared<P> {
+    state: Mutex<P>,
+    name: Py<PyString>,
+    clock: Clock,
+    timers: Timers,
+    /// The next expiry as of the last unlock, in nanoseconds. Relaxed: a hint
+    /// for threads that wait detached, who look again under the lock.
+    due: AtomicU64,
+}
+
+impl<P: Waitable + 'static> Shared<P> {
+    pub(crate) fn new(primitive: P, name: Py<PyString>, clock: Clock) -> Arc<Self> {
+        let shared = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            state: Mutex::new(primitive),
+            name,
+            clock,
+            timers: Timers::new(me.clone()),
+            due: AtomicU64::new(Time::MAX.as_nanos()),
+        });
+        let station: Arc<dyn Station> = shared.clone();
+        let station = Arc::downgrade(&station);
+        shared.clock.register(&station);
+        fork::register(station);
+        shared
+    }
+
+    pub(crate) fn name(&self) -> &Py<PyString> {
+        &self.name
+    }
+
+    /// Looks at, or changes, what wakes nobody.
+    pub(crate) fn with<R>(&self, operation: impl FnOnce(&mut P) -> R) -> R {
+        operation(&mut self.state.lock())
+    }
+
+    /// Changes what may wake somebody, and then delivers the wakes.
+    pub(crate) fn change<R>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&mut P) -> (R, Wakes<Waiter>),
+    ) -> (R, PyResult<()>) {
+        let (result, wakes) = self.change_quietly(operation);
+        let delivered = deliver(py, self, wakes);
+        (result, delivered.and(self.timers.check(py, self.due())))
+    }
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.clock.traverse(visit)?;
+        self.timers.traverse(visit)?;
+        // The collector must not block. Nobody can hold the lock while it runs
+        // with a GIL; without one, this round sees fewer edges and frees less.
+        let Some(state) = self.state.try_lock() else {
+            return Ok(());
+        };
+        state
+            .waiters()
+            .try_for_each(|waiter| waiter.traverse(visit))
+    }
+
+    pub(crate) fn clear(&self) {
+        let waiters = self.state.lock().take_waiters();
+        drop(waiters);
+        self.timers.clear();
+    }
+
+    fn change_quietly<R>(
+        &self,
+        operation: impl FnOnce(&mut P) -> (R, Wakes<Waiter>),
+    ) -> (R, Wakes<Waiter>) {
+        let mut state = self.state.lock();
+        let result = operation(&mut state);
+        let due = state.next_expiry().unwrap_or(Time::MAX);
+        drop(state);
+        self.due.store(due.as_nanos(), Ordering::Relaxed);
+        result
+    }
+}
+
+impl<P: Waitable + 'static> Station for Shared<P> {
+    fn cancel(&self, py: Python<'_>, ticket: Ticket) -> PyResult<()> {
+        let now = self.clock.now_or_stand_still(py);
+        self.change(py, |state| ((), state.cancel(now, ticket))).1
+    }
+
+    fn withdraw(&self, now: Time, ticket: Ticket) -> Wakes<Waiter> {
+        self.change_quietly(|state| ((), state.cancel(now, ticket)))
+            .1
+    }
+
+    fn sweep(&self, py: Python<'_>, home: Option<Home>) -> PyResult<()> {
+        let now = self.clock.now_or_stand_still(py);
+        self.change(py, |state| ((), state.expire(now, home))).1
+    }
+
+    fn renew(&self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter> {
+        self.state.lock().renew(ticket, waiter)
+    }
+
+    fn waits(&self, home: Home) -> bool {
+        self.state.lock().waits(home)
+    }
+
+    fn has_unclaimed(&self) -> bool {
+        self.state.lock().has_unclaimed()
+    }
+
+    fn next_expiry(&self) -> Option<Time> {
+        self.state.lock().next_expiry()
+    }
+
+    fn due(&self) -> Time {
+        Time::from_nanos(self.due.load(Ordering::Relaxed))
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn watch(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.clock.is_manual() {
+            return Ok(());
+        }
+        self.timers.watch(event_loop);
+        self.timers.check(py, self.due())
+    }
+
+    fn fire(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+        let unset = self.timers.unset(event_loop);
+        let now = self.clock.now_or_stand_still(py);
+        let home = home_of(event_loop.as_unbound());
+        let (waits, wakes) = self.change_quietly(|state| {
+            let wakes = state.expire(now, Some(home));
+            (state.waits(home), wakes)
+        });
+        let delivered = deliver(py, self, wakes);
+        let unwatched = if waits {
+            Ok(())
+        } else {
+            self.timers.unwatch(event_loop)
+        };
+        unset
+            .and(delivered)
+            .and(unwatched)
+            .and(self.timers.check(py, self.due()))
+    }
+
+    fn begin_anew(&self) {
+        let waiters = self.state.lock().reset();
+        self.due.store(Time::MAX.as_nanos(), Ordering::Relaxed);
+        drop(waiters);
+        self.timers.clear();
+    }
+}

@@ -1,0 +1,219 @@
+use std::sync::Weak;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::imports;
+use super::waiter::{LOOK_UP, Station, home_of};
+use crate::primitives::Time;
+
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// One timer for each event loop that has waiters at one object. Each serves
+/// everybody, so that a loop that is blocked or gone keeps nobody waiting.
+pub(crate) struct Timers {
+    station: Weak<dyn Station>,
+    armed: Mutex<Vec<Armed>>,
+}
+
+struct Armed {
+    event_loop: Py<PyAny>,
+    /// When it fires; [`Time::MAX`] if it is not set.
+    at: Time,
+    handle: Option<Py<PyAny>>,
+}
+
+impl Timers {
+    pub(crate) fn new(station: Weak<impl Station + 'static>) -> Self {
+        Self {
+            station,
+            armed: Mutex::default(),
+        }
+    }
+
+    /// Keeps a timer for a loop from now on, for as long as it has waiters.
+    pub(crate) fn watch(&self, event_loop: &Bound<'_, PyAny>) {
+        let is_known = {
+            let armed = self.armed.lock();
+            armed.iter().any(|timer| timer.event_loop.is(event_loop))
+        };
+        if !is_known {
+            self.forget_the_idle();
+            let event_loop = event_loop.clone().unbind();
+            self.armed.lock().push(Armed {
+                event_loop,
+                at: Time::MAX,
+                handle: None,
+            });
+        }
+    }
+
+    /// Sets every timer that would fire after `due`.
+    pub(crate) fn check(&self, py: Python<'_>, due: Time) -> PyResult<()> {
+        if due == Time::MAX {
+            return Ok(());
+        }
+        loop {
+            let late = {
+                let mut armed = self.armed.lock();
+                let late = armed.iter_mut().find(|timer| timer.at > due);
+                late.map(|timer| {
+                    timer.at = due;
+                    timer.event_loop.clone_ref(py)
+                })
+            };
+            let Some(event_loop) = late else {
+                return Ok(());
+            };
+            self.set(event_loop.bind(py), due)?;
+        }
+    }
+
+    /// Takes note that the timer of a loop has fired, on that loop.
+    pub(crate) fn unset(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+        let handle = {
+            let mut armed = self.armed.lock();
+            let timer = armed
+                .iter_mut()
+                .find(|timer| timer.event_loop.is(event_loop));
+            timer.and_then(|timer| {
+                timer.at = Time::MAX;
+                timer.handle.take()
+            })
+        };
+        cancel(event_loop.py(), handle)
+    }
+
+    /// Keeps no timer for a loop any more; called on that loop.
+    pub(crate) fn unwatch(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
+        let forgotten = self.forget(event_loop);
+        cancel(event_loop.py(), forgotten.and_then(|timer| timer.handle))
+    }
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Some(armed) = self.armed.try_lock() else {
+            return Ok(());
+        };
+        armed.iter().try_for_each(|timer| {
+            visit.call(&timer.event_loop)?;
+            visit.call(&timer.handle)
+        })
+    }
+
+    pub(crate) fn clear(&self) {
+        let armed = std::mem::take(&mut *self.armed.lock());
+        drop(armed);
+    }
+
+    /// Sets the timer of one loop, which is noted already as due then.
+    fn set(&self, event_loop: &Bound<'_, PyAny>, due: Time) -> PyResult<()> {
+        let py = event_loop.py();
+        let Some(station) = self.station.upgrade() else {
+            return Ok(());
+        };
+        let sweep = Sweep {
+            station: self.station.clone(),
+            event_loop: event_loop.clone().unbind(),
+        };
+        let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
+        let handle = if is_here {
+            let clock = station.clock();
+            let mut delay = due.since(clock.now_or_stand_still(py));
+            if !clock.is_system() {
+                // Its seconds may not be the loop's.
+                delay = delay.clamp(SHORTEST, LOOK_UP);
+            }
+            let delay = delay.as_secs_f64();
+            event_loop
+                .call_method1(intern!(py, "call_later"), (delay, sweep))
+                .map(Some)
+        } else {
+            // Only a loop itself may set its timer: there the sweep does.
+            event_loop
+                .call_method1(intern!(py, "call_soon_threadsafe"), (sweep,))
+                .map(|_| None)
+        };
+        match handle {
+            Ok(handle) => cancel(py, self.put(event_loop, handle)),
+            // Closed: it has nobody left who could be answered.
+            Err(error) if error.is_instance_of::<pyo3::exceptions::PyRuntimeError>(py) => {
+                drop(self.forget(event_loop));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes the handle of a timer; what it replaces is to be cancelled, on its
+    /// own loop.
+    fn put(
+        &self,
+        event_loop: &Bound<'_, PyAny>,
+        handle: Option<Bound<'_, PyAny>>,
+    ) -> Option<Py<PyAny>> {
+        let handle = handle?.unbind();
+        let mut armed = self.armed.lock();
+        match armed
+            .iter_mut()
+            .find(|timer| timer.event_loop.is(event_loop))
+        {
+            Some(timer) => timer.handle.replace(handle),
+            None => Some(handle),
+        }
+    }
+
+    fn forget(&self, event_loop: &Bound<'_, PyAny>) -> Option<Armed> {
+        let mut armed = self.armed.lock();
+        let position = armed
+            .iter()
+            .position(|timer| timer.event_loop.is(event_loop));
+        position.map(|position| armed.swap_remove(position))
+    }
+
+    /// Drops the timers of loops without waiters: of those that were closed with
+    /// a timer set, which never fires.
+    fn forget_the_idle(&self) {
+        let Some(station) = self.station.upgrade() else {
+            return;
+        };
+        let (idle, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut *self.armed.lock())
+            .into_iter()
+            .partition(|timer| !station.waits(home_of(&timer.event_loop)));
+        self.armed.lock().extend(kept);
+        drop(idle);
+    }
+}
+
+fn cancel(py: Python<'_>, handle: Option<Py<PyAny>>) -> PyResult<()> {
+    match handle {
+        Some(handle) => handle
+            .bind(py)
+            .call_method0(intern!(py, "cancel"))
+            .map(drop),
+        None => Ok(()),
+    }
+}
+
+/// What a timer calls, on its own loop.
+#[pyclass(frozen, module = "sluicegate._core")]
+struct Sweep {
+    station: Weak<dyn Station>,
+    event_loop: Py<PyAny>,
+}
+
+#[pymethods]
+impl Sweep {
+    fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        match self.station.upgrade() {
+            Some(station) => station.fire(py, self.event_loop.bind(py)),
+            None => Ok(()),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.event_loop)
+    }
+}

@@ -1,0 +1,236 @@
+//! How somebody waits (a task on a future, a thread that is parked), is woken,
+//! and hands on what it cannot take. All that waits waits through here.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyException;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use super::clock::Clock;
+use super::imports;
+use crate::primitives::{Home, Ticket, Time, Wakes};
+
+/// How often a parked thread looks up: for signals on the main thread, and for
+/// work that only a clock brings.
+pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// What the waiting layer needs of a primitive, locked.
+pub(crate) trait Waitable: Send {
+    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<Waiter>;
+    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<Waiter>;
+    fn next_expiry(&self) -> Option<Time>;
+    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter>;
+    fn waits(&self, home: Home) -> bool;
+    fn has_unclaimed(&self) -> bool;
+    fn waiters(&self) -> impl Iterator<Item = &Waiter>;
+    fn take_waiters(&mut self) -> Vec<Waiter>;
+    fn reset(&mut self) -> Vec<Waiter>;
+}
+
+/// What the waiting layer needs of a primitive together with its lock, clock
+/// and timers: each call locks, unlocks, and then delivers the wakes.
+pub(crate) trait Station: Send + Sync {
+    fn cancel(&self, py: Python<'_>, ticket: Ticket) -> PyResult<()>;
+    /// Takes what the ticket was granted back without delivering the wakes.
+    fn withdraw(&self, now: Time, ticket: Ticket) -> Wakes<Waiter>;
+    fn sweep(&self, py: Python<'_>, home: Option<Home>) -> PyResult<()>;
+    fn renew(&self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter>;
+    fn waits(&self, home: Home) -> bool;
+    fn has_unclaimed(&self) -> bool;
+    fn next_expiry(&self) -> Option<Time>;
+    /// [`next_expiry`](Self::next_expiry) as of the last call, without the lock:
+    /// for threads that are not attached.
+    fn due(&self) -> Time;
+    fn clock(&self) -> &Clock;
+    /// Lets the timers of all loops know that a new expiry may be the next.
+    fn watch(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()>;
+    /// What the timer of a loop does, on that loop.
+    fn fire(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()>;
+    fn begin_anew(&self);
+}
+
+/// What somebody who waits is woken with.
+pub(crate) enum Waiter {
+    Task {
+        event_loop: Py<PyAny>,
+        future: Py<PyAny>,
+    },
+    Thread(Arc<Parker>),
+}
+
+impl Waiter {
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Task { event_loop, future } => {
+                visit.call(event_loop)?;
+                visit.call(future)
+            }
+            Self::Thread(_) => Ok(()),
+        }
+    }
+
+    /// Wakes; `false` if nobody can be woken any more.
+    fn wake(self, py: Python<'_>) -> PyResult<bool> {
+        let (event_loop, future) = match self {
+            Self::Thread(parker) => {
+                parker.unpark();
+                return Ok(true);
+            }
+            Self::Task { event_loop, future } => (event_loop.into_bound(py), future.into_bound(py)),
+        };
+        // The loop itself is asked, not the thread it ran in when the wait
+        // began: a loop may be run again elsewhere.
+        let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(&event_loop));
+        let sent = if is_here {
+            future.call_method1(intern!(py, "set_result"), (py.None(),))
+        } else {
+            let wake = wake_function(py)?;
+            event_loop.call_method1(intern!(py, "call_soon_threadsafe"), (wake, &future))
+        };
+        match sent {
+            Ok(_) => Ok(true),
+            Err(error) if !error.is_instance_of::<PyException>(py) => Err(error),
+            // Done already: cancelled, and about to give its ticket back.
+            // Otherwise the loop is closed.
+            Err(_) => future.call_method0(intern!(py, "done"))?.is_truthy(),
+        }
+    }
+}
+
+/// Delivers the wakes of `station`. Whoever cannot be woken is passed over for
+/// the next in line. All are delivered, and the first error is returned: a
+/// `KeyboardInterrupt` that struck on the way is not lost and loses nothing.
+pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter>) -> PyResult<()> {
+    if wakes.is_empty() {
+        return Ok(());
+    }
+    let mut first_error = Ok(());
+    let mut queue: VecDeque<_> = wakes.into_iter().collect();
+    while let Some(wake) = queue.pop_front() {
+        let is_woken = wake.waiter.wake(py).unwrap_or_else(|error| {
+            if first_error.is_ok() {
+                first_error = Err(error);
+            }
+            false
+        });
+        if !is_woken {
+            let now = station.clock().now_or_stand_still(py);
+            queue.extend(station.withdraw(now, wake.ticket));
+        }
+    }
+    first_error
+}
+
+fn wake_function(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static WAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let wake = WAKE.get_or_try_init(py, || {
+        Ok::<_, PyErr>(wrap_pyfunction!(wake, py)?.into_any().unbind())
+    })?;
+    Ok(wake.bind(py))
+}
+
+/// Runs on the waiter's own loop.
+#[pyfunction]
+fn wake(future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = future.py();
+    if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+    }
+    Ok(())
+}
+
+/// The home of the tasks of a loop. The waiters keep the loop alive, so that
+/// its address is its own for as long as it matters.
+pub(crate) fn home_of(event_loop: &Py<PyAny>) -> Home {
+    Home(event_loop.as_ptr() as u64)
+}
+
+/// The home of this thread as one that parks. Odd, so never a loop's address.
+pub(crate) fn home_of_thread() -> Home {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static HOME: Home = Home(NEXT.fetch_add(2, Ordering::Relaxed));
+    }
+    HOME.with(|home| *home)
+}
+
+/// A future for one wait on the running loop, and the waiter that wakes it.
+pub(crate) fn task_waiter<'py>(
+    event_loop: &Bound<'py, PyAny>,
+) -> PyResult<(Waiter, Bound<'py, PyAny>)> {
+    let py = event_loop.py();
+    let future = event_loop.call_method0(intern!(py, "create_future"))?;
+    let waiter = Waiter::Task {
+        event_loop: event_loop.clone().unbind(),
+        future: future.clone().unbind(),
+    };
+    Ok((waiter, future))
+}
+
+/// A flag that a thread sleeps on.
+///
+/// It is of the standard library and not of `parking_lot`, whose table of
+/// parked threads is shared by the process: a fork while another thread enters
+/// it would leave it locked in the child.
+#[derive(Default)]
+pub(crate) struct Parker {
+    is_woken: Mutex<bool>,
+    signal: Condvar,
+}
+
+impl Parker {
+    pub(crate) fn unpark(&self) {
+        *self.is_woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.signal.notify_one();
+    }
+
+    /// Sleeps for at most `span`; whether it was woken.
+    fn park(&self, span: Duration) -> bool {
+        let is_woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = self
+            .signal
+            .wait_timeout_while(is_woken, span, |is_woken| !*is_woken);
+        let (mut is_woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *is_woken)
+    }
+}
+
+/// Parks this thread, detached, until it is woken. In between it attaches when
+/// something falls due, which it serves for everybody, and on the main thread to
+/// let signal handlers run; what they raise ends the wait.
+pub(crate) fn park(py: Python<'_>, station: &dyn Station, parker: &Parker) -> PyResult<()> {
+    let is_main = imports::is_main_thread(py)?;
+    let is_real = station.clock().is_system();
+    loop {
+        let now = station.clock().now(py)?;
+        let mut slept_from = now;
+        let is_woken = py.detach(|| {
+            loop {
+                let due = if is_real {
+                    station.due().since(slept_from)
+                } else {
+                    LOOK_UP
+                };
+                let span = due.min(LOOK_UP);
+                if parker.park(span) {
+                    return true;
+                }
+                slept_from = slept_from.after(span);
+                if is_main || !is_real || station.due() <= slept_from {
+                    return false;
+                }
+            }
+        });
+        if is_woken {
+            return Ok(());
+        }
+        py.check_signals()?;
+        station.sweep(py, Some(home_of_thread()))?;
+    }
+}

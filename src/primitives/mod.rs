@@ -1,0 +1,29 @@
+//! The algorithms: no Python, no wall clock, no thread, no global.
+//!
+//! Every method that can free something returns [`Wakes`], so that waking
+//! happens after the caller's lock is released.
+
+#![deny(unsafe_code)]
+
+mod criticality;
+mod error;
+mod line;
+mod links;
+mod outcome;
+mod permit;
+mod rejection;
+mod semaphore;
+mod slots;
+mod time;
+mod wakes;
+
+pub use criticality::Criticality;
+pub use error::ConfigError;
+pub use line::{CLAIM_PATIENCE, Home, Ticket};
+pub use outcome::Outcome;
+pub use permit::Permit;
+pub use rejection::{Reason, Rejection};
+pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
+pub use slots::{MAX_COST, MAX_LIMIT};
+pub use time::Time;
+pub use wakes::{Wake, Wakes};

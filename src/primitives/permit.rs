@@ -1,0 +1,37 @@
+use std::time::Duration;
+
+use super::Time;
+
+/// The right to be in flight, given back exactly once by
+/// [`SemaphoreLimiter::release`](super::SemaphoreLimiter::release).
+///
+/// It cannot be cloned. Dropping it without releasing it leaves its cost in
+/// flight for ever.
+#[derive(Debug)]
+#[must_use = "a permit that is not released stays in flight"]
+pub struct Permit {
+    pub(crate) cost: u32,
+    pub(crate) epoch: u32,
+    pub(crate) started: Time,
+    pub(crate) waited: Duration,
+}
+
+impl Permit {
+    /// How many units of the limit it occupies.
+    #[must_use]
+    pub const fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// When it was admitted.
+    #[must_use]
+    pub const fn started(&self) -> Time {
+        self.started
+    }
+
+    /// How long it waited in line before it was admitted.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
+    }
+}

@@ -1,0 +1,107 @@
+use std::time::Duration;
+
+use super::{ConfigError, Time};
+
+/// The largest limit that can be set.
+pub const MAX_LIMIT: f64 = 1e9;
+/// The largest cost that one permit can have.
+pub const MAX_COST: u32 = 1_000_000_000;
+
+/// Counts what is in flight against a limit that may be fractional and may
+/// move.
+///
+/// A cost above the limit runs alone. A limit below 1 admits one at a time and
+/// then rests, so that the mean in flight is the limit: after work that took
+/// `s`, for `(1 / limit − 1) × s`. A limit of 0 admits nobody.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    limit: f64,
+    in_flight: u64,
+    last_end: Time,
+    last_service: Duration,
+}
+
+impl Slots {
+    pub(crate) fn new(limit: f64) -> Result<Self, ConfigError> {
+        if limit > 0.0 && limit <= MAX_LIMIT {
+            Ok(Self {
+                limit,
+                in_flight: 0,
+                last_end: Time::ZERO,
+                last_service: Duration::ZERO,
+            })
+        } else {
+            Err(ConfigError::new(
+                "limit",
+                limit,
+                "a number above 0 and at most 1e9",
+            ))
+        }
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: f64) -> Result<(), ConfigError> {
+        if (0.0..=MAX_LIMIT).contains(&limit) {
+            self.limit = limit;
+            Ok(())
+        } else {
+            Err(ConfigError::new(
+                "limit",
+                limit,
+                "a number from 0 (admits nobody) to 1e9",
+            ))
+        }
+    }
+
+    pub(crate) const fn limit(&self) -> f64 {
+        self.limit
+    }
+
+    pub(crate) const fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    pub(crate) fn saturation(&self) -> f64 {
+        if self.limit > 0.0 {
+            self.in_flight as f64 / self.limit
+        } else {
+            1.0
+        }
+    }
+
+    pub(crate) fn has_room(&self, now: Time, cost: u32) -> bool {
+        if self.in_flight > 0 {
+            return (self.in_flight + u64::from(cost)) as f64 <= self.limit;
+        }
+        self.limit > 0.0 && self.rests_until().is_none_or(|until| until <= now)
+    }
+
+    /// The end of the rest after the last work, while the limit is below 1 and
+    /// nothing is in flight.
+    pub(crate) fn rests_until(&self) -> Option<Time> {
+        if self.in_flight > 0 || self.limit >= 1.0 || self.limit <= 0.0 {
+            return None;
+        }
+        let rest = self.last_service.as_secs_f64() * (1.0 / self.limit - 1.0);
+        // A tiny limit makes the span overflow: then the rest is without end.
+        Some(Duration::try_from_secs_f64(rest).map_or(Time::MAX, |rest| self.last_end.after(rest)))
+    }
+
+    pub(crate) fn take(&mut self, cost: u32) {
+        self.in_flight += u64::from(cost);
+    }
+
+    pub(crate) fn put_back(&mut self, cost: u32) {
+        self.in_flight = self.in_flight.saturating_sub(u64::from(cost));
+    }
+
+    pub(crate) fn finish(&mut self, now: Time, cost: u32, started: Time) {
+        self.put_back(cost);
+        self.last_end = now;
+        self.last_service = now.since(started);
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.in_flight = 0;
+        self.last_service = Duration::ZERO;
+    }
+}

@@ -1,0 +1,54 @@
+use super::Ticket;
+
+/// A signal for one waiter: come and [claim](super::SemaphoreLimiter::claim)
+/// your ticket.
+///
+/// It carries no permit. If it cannot be delivered, cancel the ticket, and
+/// what it was granted goes to the next in line.
+#[derive(Debug)]
+pub struct Wake<W> {
+    /// Whose turn it is.
+    pub ticket: Ticket,
+    /// What to wake it with.
+    pub waiter: W,
+}
+
+/// The signals that an operation asks its caller to deliver after the lock is
+/// released.
+#[derive(Debug)]
+#[must_use = "a waiter that is not woken waits for ever"]
+pub struct Wakes<W>(Vec<Wake<W>>);
+
+impl<W> Wakes<W> {
+    /// Nobody to wake; allocates nothing.
+    pub const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// How many there are to wake.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is nobody to wake.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<W> Extend<Wake<W>> for Wakes<W> {
+    fn extend<I: IntoIterator<Item = Wake<W>>>(&mut self, wakes: I) {
+        self.0.extend(wakes);
+    }
+}
+
+impl<W> IntoIterator for Wakes<W> {
+    type Item = Wake<W>;
+    type IntoIter = std::vec::IntoIter<Wake<W>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}

@@ -1,0 +1,14 @@
+//! Plays every step scenario of `tests/scenarios/` against the primitives.
+//!
+//! `tests/test_scenarios.py` plays the same files through the extension; the
+//! format is described in `tests/scenarios/README.md`.
+
+mod scenario;
+
+fn play(path: &datatest_stable::Utf8Path, text: String) -> datatest_stable::Result<()> {
+    scenario::play(&text).map_err(|error| format!("{path}: {error}").into())
+}
+
+datatest_stable::harness! {
+    { test = play, root = "tests/scenarios", pattern = r".*\.toml$" },
+}
