@@ -1,15 +1,19 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::{
     PyBaseException, PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTimeoutError,
 };
+use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyIterator, PyString};
 
 use super::imports;
-use super::permit::Permit;
+use super::permit::{self, Permit};
+use super::semaphore::SemaphoreLimiter;
 use super::waiter::{self, Parker, Station, Waiter};
 use crate::primitives::{Admission, Ask, Claim, Outcome, Permit as Right, Ticket};
 
@@ -24,29 +28,19 @@ pub(crate) trait Admits: Station {
     fn name(&self) -> &Py<PyString>;
 }
 
-/// A limiter, and the Python object that owns it.
+/// The Python object of a limiter.
 ///
-/// The object is kept alive and shown to the collector, since it alone shows
-/// the waiters: a permit out there keeps the tasks alive that wait for it.
-pub(crate) struct Limiter {
-    owner: Py<PyAny>,
-    core: Arc<dyn Admits>,
+/// It is kept alive and shown to the collector, since it alone shows the
+/// waiters: a permit out there keeps the tasks alive that wait for it.
+pub(crate) enum Limiter {
+    Semaphore(Py<SemaphoreLimiter>),
 }
 
 impl Limiter {
-    pub(crate) fn new(owner: Py<PyAny>, core: Arc<dyn Admits>) -> Self {
-        Self { owner, core }
-    }
-
-    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self {
-            owner: self.owner.clone_ref(py),
-            core: self.core.clone(),
-        }
-    }
-
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.owner)
+        match self {
+            Self::Semaphore(limiter) => visit.call(limiter),
+        }
     }
 }
 
@@ -54,120 +48,90 @@ impl std::ops::Deref for Limiter {
     type Target = dyn Admits;
 
     fn deref(&self) -> &Self::Target {
-        &*self.core
+        match self {
+            Self::Semaphore(limiter) => limiter.get().core(),
+        }
     }
 }
 
-/// A wish for a permit: for `with`, `async with` and `await`, once.
-#[pyclass(frozen, weakref, module = "sluicegate")]
+/// A wish for a permit, for `with`, `async with` and `await`, once; when it comes
+/// true it is the permit itself, which saves an object.
+#[pyclass(frozen, extends = Permit, module = "sluicegate")]
 pub(crate) struct Acquire {
-    limiter: Limiter,
     ask: Ask,
-    operation: Option<Py<PyString>>,
-    progress: Mutex<Progress>,
+    stage: AtomicU8,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Form {
-    Await,
-    With,
-}
-
-enum Progress {
-    New,
-    /// Being awaited, not tried yet.
-    Started(Form),
-    Waiting(Form, Ticket),
-    /// Inside a `with` block.
-    Inside(Py<Permit>),
-    Over,
-}
+const NEW: u8 = 0;
+/// `async with` has begun, and is going to await.
+const ENTERED: u8 = 1;
+const STARTED: u8 = 2;
+const WAITING: u8 = 3;
+const OVER: u8 = 4;
 
 impl Acquire {
-    pub(crate) fn new(limiter: Limiter, ask: Ask, operation: Option<Py<PyString>>) -> Self {
-        Self {
-            limiter,
+    pub(crate) fn new(
+        limiter: Limiter,
+        ask: Ask,
+        operation: Option<Py<PyString>>,
+    ) -> PyClassInitializer<Self> {
+        let wish = Self {
             ask,
-            operation,
-            progress: Mutex::new(Progress::New),
-        }
+            stage: AtomicU8::new(NEW),
+        };
+        PyClassInitializer::from(Permit::vacant(limiter, operation)).add_subclass(wish)
     }
 
-    fn start(&self, form: Form) -> PyResult<()> {
-        let mut progress = self.progress.lock();
-        if matches!(*progress, Progress::New) {
-            *progress = Progress::Started(form);
+    // Relaxed throughout: the stage guards against misuse. What it says about the
+    // permit and the ticket is in the slot and under the lock.
+    fn turn(&self, from: u8, to: u8) -> bool {
+        self.stage
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn start(&self, from: u8, to: u8) -> PyResult<()> {
+        if self.turn(from, to) {
             return Ok(());
         }
-        drop(progress);
         Err(PyRuntimeError::new_err(
             "an acquire() can be used once; call acquire() again",
         ))
     }
 
-    fn set(&self, next: Progress) {
-        let old = std::mem::replace(&mut *self.progress.lock(), next);
-        drop(old);
-    }
-
-    fn permit(&self, py: Python<'_>, right: Right) -> PyResult<Py<Permit>> {
-        let operation = self
-            .operation
-            .as_ref()
-            .map(|operation| operation.clone_ref(py));
-        Py::new(
-            py,
-            Permit::new(self.limiter.clone_ref(py), right, operation),
-        )
-    }
-
-    fn finish(&self, py: Python<'_>, form: Form, right: Right) -> PyResult<Py<Permit>> {
-        self.set(Progress::Over);
-        let permit = self.permit(py, right)?;
-        if form == Form::With {
-            self.set(Progress::Inside(permit.clone_ref(py)));
-        }
-        Ok(permit)
-    }
-
-    fn timed_out(&self, py: Python<'_>) -> PyErr {
-        self.set(Progress::Over);
-        timed_out(py, &self.limiter, &self.ask)
-    }
-
-    /// One step of an await: what to yield, or the permit as an error.
-    fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let (form, ticket) = match *self.progress.lock() {
-            Progress::Started(form) => (form, None),
-            Progress::Waiting(form, ticket) => (form, Some(ticket)),
+    /// One step of an await: the future to yield, or `None` when it holds the
+    /// permit.
+    fn step<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let step = match self.stage.load(Ordering::Relaxed) {
+            STARTED => self.begin(py, permit),
+            WAITING => self.claim(py, permit),
             _ => {
-                let text = "an acquire() is awaited, not stepped";
-                return Err(PyRuntimeError::new_err(text));
+                return Err(PyRuntimeError::new_err(
+                    "an acquire() is awaited, not stepped",
+                ));
             }
         };
-        let claimed = match ticket {
-            Some(ticket) => self.claim(py, ticket),
-            None => self.begin(py, form),
-        };
-        match claimed {
+        match step {
             Ok(Step::Done(right)) => {
-                let permit = self.finish(py, form, right)?;
-                Err(PyStopIteration::new_err(permit))
+                self.stage.store(OVER, Ordering::Relaxed);
+                permit.fill(right);
+                Ok(None)
             }
-            Ok(Step::Yield(future)) => Ok(future),
+            Ok(Step::Yield(future)) => Ok(Some(future)),
             Err(error) => {
-                self.end(py)?;
+                self.end(py, permit)?;
                 Err(error)
             }
         }
     }
 
-    fn begin<'py>(&self, py: Python<'py>, form: Form) -> PyResult<Step<'py>> {
-        if let Some(right) = self.limiter.admit(py, &self.ask)? {
+    fn begin<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Step<'py>> {
+        let limiter = permit.limiter();
+        if let Some(right) = limiter.admit(py, &self.ask)? {
             return Ok(Step::Done(right));
         }
-        if self.ask.max_wait == Some(std::time::Duration::ZERO) {
-            return Err(self.timed_out(py));
+        if self.ask.max_wait == Some(Duration::ZERO) {
+            return Err(timed_out(py, limiter, &self.ask));
         }
         let event_loop = imports::running_loop(py)?.ok_or_else(|| {
             let text = "waiting for a permit needs a running asyncio event loop; \
@@ -177,48 +141,47 @@ impl Acquire {
         let (waiter, future) = waiter::task_waiter(&event_loop)?;
         let mut ask = self.ask;
         ask.home = Some(waiter::home_of(event_loop.as_unbound()));
-        match self.limiter.join(py, &ask, waiter)? {
+        match limiter.join(py, &ask, waiter)? {
             Admission::Admitted(right) => Ok(Step::Done(right)),
-            Admission::Rejected(_) => Err(self.timed_out(py)),
+            Admission::Rejected(_) => Err(timed_out(py, limiter, &self.ask)),
             Admission::Waiting(ticket) => {
-                self.set(Progress::Waiting(form, ticket));
-                self.limiter.watch(py, &event_loop)?;
+                permit.set_ticket(ticket);
+                self.stage.store(WAITING, Ordering::Relaxed);
+                limiter.watch(py, &event_loop)?;
                 Ok(Step::Yield(suspend(&future)?))
             }
         }
     }
 
-    fn claim<'py>(&self, py: Python<'py>, ticket: Ticket) -> PyResult<Step<'py>> {
+    fn claim<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Step<'py>> {
+        let limiter = permit.limiter();
+        // Put back while it goes on waiting, so that an error on the way cancels
+        // it and nobody else can claim it meanwhile.
+        let Some(ticket) = permit.take_ticket() else {
+            return Err(PyRuntimeError::new_err(
+                "an acquire() is awaited by one task",
+            ));
+        };
         loop {
-            match self.limiter.claim(py, ticket)? {
+            match limiter.claim(py, ticket)? {
                 Claim::Admitted(right) => return Ok(Step::Done(right)),
-                Claim::Rejected(_) => return Err(self.timed_out(py)),
-                Claim::Waiting => {}
+                Claim::Rejected(_) => return Err(timed_out(py, limiter, &self.ask)),
+                Claim::Waiting => permit.set_ticket(ticket),
             }
             let event_loop = imports::running_loop(py)?
                 .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
             let (waiter, future) = waiter::task_waiter(&event_loop)?;
-            if self.limiter.renew(ticket, waiter).is_ok() {
+            if limiter.renew(ticket, waiter).is_ok() {
                 return Ok(Step::Yield(suspend(&future)?));
             }
         }
     }
 
     /// Gives up, whatever was reached.
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
-        let old = std::mem::replace(&mut *self.progress.lock(), Progress::Over);
-        match old {
-            Progress::Waiting(_, ticket) => self.limiter.cancel(py, ticket),
-            _ => Ok(()),
-        }
-    }
-
-    fn exit(&self, py: Python<'_>, exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        let old = std::mem::replace(&mut *self.progress.lock(), Progress::Over);
-        match old {
-            Progress::Inside(permit) => permit.get().exit(py, exception),
-            _ => Ok(()),
-        }
+    fn end(&self, py: Python<'_>, permit: &Permit) -> PyResult<()> {
+        self.stage.store(OVER, Ordering::Relaxed);
+        let ticket = permit.take_ticket();
+        ticket.map_or(Ok(()), |ticket| permit.limiter().cancel(py, ticket))
     }
 }
 
@@ -239,9 +202,8 @@ fn suspend<'py>(future: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 #[pymethods]
 impl Acquire {
     fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        // `async with` has started it already.
-        if !matches!(*slf.get().progress.lock(), Progress::Started(Form::With)) {
-            slf.get().start(Form::Await)?;
+        if !slf.get().turn(ENTERED, STARTED) {
+            slf.get().start(NEW, STARTED)?;
         }
         Ok(slf)
     }
@@ -250,28 +212,36 @@ impl Acquire {
         slf
     }
 
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.step(py)
+    fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let yielded = slf.get().step(slf.py(), slf.as_super().get())?;
+        if yielded.is_none() {
+            // The end of an iterator is no value and, if it has one to return, a
+            // StopIteration. Set directly it costs 100 ns less than by a PyErr,
+            // which makes an instance of it.
+            // SAFETY: attached, and both objects are alive.
+            unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, slf.as_ptr()) };
+        }
+        Ok(yielded)
     }
 
     #[pyo3(signature = (_value, /))]
     fn send<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         _value: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.step(py)
+        let yielded = slf.get().step(slf.py(), slf.as_super().get())?;
+        yielded.ok_or_else(|| PyStopIteration::new_err(slf.clone().unbind()))
     }
 
     #[pyo3(signature = (class, value = None, traceback = None, /))]
     fn throw(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         class: &Bound<'_, PyAny>,
         value: Option<Bound<'_, PyAny>>,
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.end(py)?;
+        let py = slf.py();
+        slf.get().end(py, slf.as_super().get())?;
         let value = match value {
             Some(value) if value.is_instance_of::<PyBaseException>() => value,
             _ if class.is_instance_of::<PyBaseException>() => class.clone(),
@@ -284,81 +254,56 @@ impl Acquire {
         Err(PyErr::from_value(value))
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.end(py)
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().end(slf.py(), slf.as_super().get())
     }
 
     fn __aenter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().start(Form::With)?;
+        slf.get().start(NEW, ENTERED)?;
         Ok(slf)
     }
 
     fn __aexit__(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         _class: &Bound<'_, PyAny>,
         exception: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<Done> {
-        self.exit(py, exception)?;
-        Ok(Done)
+    ) -> PyResult<&'static Py<Done>> {
+        static DONE: PyOnceLock<Py<Done>> = PyOnceLock::new();
+        slf.as_super().get().exit(slf.py(), exception)?;
+        DONE.get_or_try_init(slf.py(), || Py::new(slf.py(), Done))
     }
 
-    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<Permit>> {
+    /// Waits in this thread; as the permit that it is already, it does nothing.
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let (py, this, permit) = (slf.py(), slf.get(), slf.as_super().get());
+        if permit.is_held() {
+            return Ok(slf);
+        }
         refuse_on_event_loop(py, "with acquire()", "async with acquire()")?;
-        self.start(Form::With)?;
-        let right = acquire_blocking(py, &self.limiter, &self.ask);
-        self.finish(
-            py,
-            Form::With,
-            right.inspect_err(|_| self.set(Progress::Over))?,
-        )
+        this.start(NEW, OVER)?;
+        permit.fill(acquire_blocking(py, permit.limiter(), &this.ask)?);
+        Ok(slf)
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _class: &Bound<'_, PyAny>,
-        exception: &Bound<'_, PyAny>,
-        _traceback: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.exit(py, exception)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let state = match *self.progress.lock() {
-            Progress::New => "not used yet",
-            Progress::Started(_) | Progress::Waiting(..) => "waiting",
-            Progress::Inside(_) => "inside",
-            Progress::Over => "over",
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let permit = slf.as_super().get();
+        let state = match slf.get().stage.load(Ordering::Relaxed) {
+            NEW => "not used yet",
+            OVER => return permit.__repr__(slf.py()),
+            _ => "waiting",
         };
         Ok(format!(
             "<Acquire of {} ({state})>",
-            self.limiter.name().bind(py).repr()?
+            permit.limiter().name().bind(slf.py()).repr()?
         ))
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Some(progress) = self.progress.try_lock()
-            && let Progress::Inside(permit) = &*progress
-        {
-            visit.call(permit)?;
-        }
-        self.limiter.traverse(&visit)
     }
 }
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        let is_unused = match self.progress.get_mut() {
-            Progress::New => true,
-            Progress::Waiting(..) => false,
-            _ => return,
-        };
-        Python::try_attach(|py| {
-            // A destructor must leave the current exception as it was.
-            let pending = PyErr::take(py);
-            let ended = if is_unused {
+        if *self.stage.get_mut() == NEW {
+            permit::in_destructor(|py| {
                 let class = py.get_type::<PyRuntimeWarning>();
                 PyErr::warn(
                     py,
@@ -366,16 +311,8 @@ impl Drop for Acquire {
                     c"acquire() was never used: nothing was acquired",
                     1,
                 )
-            } else {
-                self.end(py)
-            };
-            if let Err(error) = ended {
-                error.write_unraisable(py, None);
-            }
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
-        });
+            });
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl Clock {
     }
 }
 
-fn system_now() -> Time {
+pub(crate) fn system_now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
     let elapsed = START.get_or_init(Instant::now).elapsed();
     Time::ZERO.after(elapsed)

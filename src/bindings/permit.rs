@@ -1,54 +1,102 @@
+use std::cell::UnsafeCell;
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyResourceWarning, PyTimeoutError};
+use pyo3::exceptions::{PyResourceWarning, PyRuntimeError, PyTimeoutError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::acquire::Limiter;
 use super::{config, imports};
-use crate::primitives::{Outcome, Permit as Right};
+use crate::primitives::{Outcome, Permit as Right, Ticket};
 
 /// The right to be in flight, given back exactly once.
-#[pyclass(frozen, weakref, module = "sluicegate")]
+#[pyclass(frozen, subclass, module = "sluicegate")]
 pub(crate) struct Permit {
     limiter: Limiter,
-    held: Mutex<Held>,
-    waited: f64,
+    right: Slot<Right>,
+    /// The place in line of one that is still to be filled.
+    ticket: Mutex<Option<Ticket>>,
+    /// How long it waited, in nanoseconds.
+    waited: AtomicU64,
+    /// The index of an outcome that was set to overrule the classification;
+    /// [`NOT_SET`] otherwise.
+    outcome: AtomicU8,
+    operation: Mutex<Option<Py<PyString>>>,
 }
 
-struct Held {
-    right: Option<Right>,
-    /// Set inside the block to overrule the classification.
-    outcome: Option<Outcome>,
-    operation: Option<Py<PyString>>,
-}
+const NOT_SET: u8 = u8::MAX;
 
 impl Permit {
     pub(crate) fn new(limiter: Limiter, right: Right, operation: Option<Py<PyString>>) -> Self {
-        let waited = right.waited().as_secs_f64();
-        let held = Mutex::new(Held {
-            right: Some(right),
-            outcome: None,
-            operation,
-        });
+        let permit = Self::vacant(limiter, operation);
+        permit.fill(right);
+        permit
+    }
+
+    /// A permit that is still to be filled: an [`Acquire`](super::acquire::Acquire).
+    pub(crate) fn vacant(limiter: Limiter, operation: Option<Py<PyString>>) -> Self {
         Self {
             limiter,
-            held,
-            waited,
+            right: Slot::new(),
+            ticket: Mutex::new(None),
+            waited: AtomicU64::new(0),
+            outcome: AtomicU8::new(NOT_SET),
+            operation: Mutex::new(operation),
         }
+    }
+
+    pub(crate) fn fill(&self, right: Right) {
+        let waited = u64::try_from(right.waited().as_nanos()).unwrap_or(u64::MAX);
+        self.waited.store(waited, Ordering::Relaxed);
+        self.right.fill(right);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.right.is_there()
+    }
+
+    pub(crate) fn set_ticket(&self, ticket: Ticket) {
+        *self.ticket.lock() = Some(ticket);
+    }
+
+    pub(crate) fn take_ticket(&self) -> Option<Ticket> {
+        self.ticket.lock().take()
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
     }
 
     /// Gives back with an outcome, unless one was set.
     fn give_back(&self, py: Python<'_>, classify: impl FnOnce() -> Outcome) -> PyResult<()> {
-        let (right, outcome) = {
-            let mut held = self.held.lock();
-            (held.right.take(), held.outcome)
-        };
-        let Some(right) = right else {
+        let Some(right) = self.right.take() else {
+            if self.right.is_vacant() {
+                return Err(PyRuntimeError::new_err(
+                    "nothing to release: it was not acquired yet",
+                ));
+            }
             self.limiter.count_stray_release();
             return Ok(());
         };
-        self.limiter.release(py, right, outcome.unwrap_or_else(classify))
+        let outcome = self.chosen_outcome().unwrap_or_else(classify);
+        self.limiter.release(py, right, outcome)
+    }
+
+    fn chosen_outcome(&self) -> Option<Outcome> {
+        // Relaxed: nothing else is published with it.
+        Outcome::ALL
+            .get(usize::from(self.outcome.load(Ordering::Relaxed)))
+            .copied()
+    }
+
+    fn choose_outcome(&self, outcome: Option<Outcome>) {
+        let index = outcome.map_or(NOT_SET, |outcome| outcome as u8);
+        self.outcome.store(index, Ordering::Relaxed);
     }
 
     /// The end of a `with` block.
@@ -61,8 +109,7 @@ impl Permit {
 impl Permit {
     #[getter]
     fn outcome<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let outcome = self.held.lock().outcome;
-        outcome
+        self.chosen_outcome()
             .map(|outcome| imports::outcome(py, outcome))
             .transpose()
     }
@@ -70,35 +117,33 @@ impl Permit {
     #[setter]
     fn set_outcome(&self, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let outcome = value.map(outcome_from).transpose()?;
-        self.held.lock().outcome = outcome;
+        self.choose_outcome(outcome);
         Ok(())
     }
 
     #[getter]
     fn operation(&self, py: Python<'_>) -> Option<Py<PyString>> {
-        self.held
+        self.operation
             .lock()
-            .operation
             .as_ref()
             .map(|operation| operation.clone_ref(py))
     }
 
     #[setter]
     fn set_operation(&self, value: Option<Py<PyString>>) {
-        let old = std::mem::replace(&mut self.held.lock().operation, value);
+        let old = std::mem::replace(&mut *self.operation.lock(), value);
         drop(old);
     }
 
     #[getter]
     fn waited(&self) -> f64 {
-        self.waited
+        Duration::from_nanos(self.waited.load(Ordering::Relaxed)).as_secs_f64()
     }
 
     #[pyo3(signature = (outcome = None, /), text_signature = "($self, outcome=Outcome.SUCCESS, /)")]
     fn release(&self, py: Python<'_>, outcome: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let outcome = outcome.map(outcome_from).transpose()?;
         if let Some(outcome) = outcome {
-            self.held.lock().outcome = Some(outcome);
+            self.choose_outcome(Some(outcome_from(outcome)?));
         }
         self.give_back(py, Outcome::default)
     }
@@ -121,12 +166,8 @@ impl Permit {
         self.exit(py, exception)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let state = if self.held.lock().right.is_some() {
-            "held"
-        } else {
-            "released"
-        };
+    pub(crate) fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let state = if self.is_held() { "held" } else { "released" };
         Ok(format!(
             "<Permit of {} ({state})>",
             self.limiter.name().bind(py).repr()?
@@ -139,28 +180,37 @@ impl Permit {
 }
 
 impl Drop for Permit {
-    /// Collected unreleased: gives back and warns.
     fn drop(&mut self) {
-        let Some(right) = self.held.get_mut().right.take() else {
-            return;
-        };
-        // At the exit of the interpreter nobody is left to be told.
-        Python::try_attach(|py| {
-            // A destructor must leave the current exception as it was.
-            let pending = PyErr::take(py);
-            let name = self.limiter.name().bind(py).to_string();
-            let given_back = self.limiter.release(py, right, Outcome::Ignored);
-            let text = format!("a permit of {name:?} was never released; it is given back now\0");
-            let text = std::ffi::CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default();
-            let warned = PyErr::warn(py, &py.get_type::<PyResourceWarning>(), text, 1);
-            if let Err(error) = given_back.and(warned) {
-                error.write_unraisable(py, None);
-            }
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
-        });
+        // Collected while it waits: by a loop that was closed under it.
+        if let Some(ticket) = self.ticket.get_mut().take() {
+            in_destructor(|py| self.limiter.cancel(py, ticket));
+        }
+        // Collected unreleased.
+        if let Some(right) = self.right.take() {
+            in_destructor(|py| {
+                let name = self.limiter.name().bind(py).to_string();
+                self.limiter.release(py, right, Outcome::Ignored)?;
+                let text = format!("a permit of {name:?} was never released; it is given back now");
+                let text = CString::new(text).unwrap_or_default();
+                PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &text, 1)
+            });
+        }
     }
+}
+
+/// Runs Python from a destructor, which must not raise and must leave the
+/// current exception as it was. At the exit of the interpreter nobody is left to
+/// be told.
+pub(crate) fn in_destructor(action: impl FnOnce(Python<'_>) -> PyResult<()>) {
+    Python::try_attach(|py| {
+        let pending = PyErr::take(py);
+        if let Err(error) = action(py) {
+            error.write_unraisable(py, None);
+        }
+        if let Some(pending) = pending {
+            pending.restore(py);
+        }
+    });
 }
 
 fn outcome_from(value: &Bound<'_, PyAny>) -> PyResult<Outcome> {
@@ -191,5 +241,64 @@ pub(crate) fn classify(exception: &Bound<'_, PyAny>) -> Outcome {
         Outcome::Overload
     } else {
         Outcome::Ignored
+    }
+}
+
+/// A value that is put in once and taken once, by whoever comes first: half the
+/// cost of a lock.
+struct Slot<T> {
+    state: AtomicU8,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+const VACANT: u8 = 0;
+const FILLING: u8 = 1;
+const FULL: u8 = 2;
+const TAKEN: u8 = 3;
+
+// SAFETY: the value is touched only by the one call that turns VACANT into
+// FILLING and the one that turns FULL into TAKEN.
+unsafe impl<T: Send> Sync for Slot<T> {}
+
+impl<T> Slot<T> {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(VACANT),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == VACANT
+    }
+
+    fn is_there(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == FULL
+    }
+
+    fn fill(&self, value: T) {
+        // A second value would be a permit given twice for one wish; the first
+        // stays, and the second is not lost silently in a debug build.
+        let turned = self.turn(VACANT, FILLING, Ordering::Relaxed);
+        debug_assert!(turned);
+        if turned {
+            // SAFETY: only this call got from VACANT to FILLING.
+            unsafe { (*self.value.get()).write(value) };
+            // Release: whoever sees FULL sees the value.
+            self.state.store(FULL, Ordering::Release);
+        }
+    }
+
+    fn take(&self) -> Option<T> {
+        // Acquire: pairs with the release above.
+        let turned = self.turn(FULL, TAKEN, Ordering::Acquire);
+        // SAFETY: only one call gets from FULL to TAKEN, and FULL means written.
+        turned.then(|| unsafe { (*self.value.get()).assume_init_read() })
+    }
+
+    fn turn(&self, from: u8, to: u8, success: Ordering) -> bool {
+        self.state
+            .compare_exchange(from, to, success, Ordering::Relaxed)
+            .is_ok()
     }
 }

@@ -53,21 +53,23 @@ impl SemaphoreLimiter {
         let py = slf.py();
         let core = &slf.get().core;
         let mut ask = config::ask(cost, None)?;
-        let now = core.clock().now(py)?;
-        let answer = core.with(|state| {
-            if state.is_home_wanted() {
-                None
-            } else {
-                Some(state.try_acquire(now, &ask))
-            }
-        });
-        let answer = if let Some(answer) = answer {
-            answer
+        let first = core.change(py, |state, now| {
+            let answer = (!state.is_home_wanted()).then(|| state.try_acquire(now, &ask));
+            (answer, Wakes::none())
+        })?;
+        let (answer, checked) = if let (Some(answer), checked) = first {
+            (answer, checked)
         } else {
             ask.home = Some(home(py)?);
-            core.change(py, |state| (state.try_acquire(now, &ask), Wakes::none()))
-                .0
+            core.change(py, |state, now| {
+                (state.try_acquire(now, &ask), Wakes::none())
+            })?
         };
+        if let Err(error) = checked {
+            // What was admitted goes back: its permit is collected here.
+            drop(answer.map(|right| Permit::new(limiter(slf), right, None)));
+            return Err(error);
+        }
         match answer {
             Ok(right) => {
                 let permit = Permit::new(limiter(slf), right, operation);
@@ -86,9 +88,9 @@ impl SemaphoreLimiter {
         cost: Option<&Bound<'_, PyAny>>,
         operation: Option<Py<PyString>>,
         timeout: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Acquire> {
+    ) -> PyResult<Py<Acquire>> {
         let ask = config::ask(cost, config::timeout(timeout)?)?;
-        Ok(Acquire::new(limiter(slf), ask, operation))
+        Py::new(slf.py(), Acquire::new(limiter(slf), ask, operation))
     }
 
     #[pyo3(signature = (cost = None, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
@@ -111,13 +113,12 @@ impl SemaphoreLimiter {
         let Some(limit) = limit else { return Ok(()) };
         let range = "a number from 0 (admits nobody) to 1e9";
         let limit = config::number("limit", range, limit)?;
-        let now = self.core.clock().now(py)?;
-        let (updated, delivered) = self
-            .core
-            .change(py, |state| match state.update(now, limit) {
-                Ok(wakes) => (Ok(()), wakes),
-                Err(error) => (Err(error), Wakes::none()),
-            });
+        let (updated, delivered) =
+            self.core
+                .change(py, |state, now| match state.update(now, limit) {
+                    Ok(wakes) => (Ok(()), wakes),
+                    Err(error) => (Err(error), Wakes::none()),
+                })?;
         updated?;
         delivered
     }
@@ -198,8 +199,13 @@ impl SemaphoreLimiter {
 }
 
 fn limiter(owner: &Bound<'_, SemaphoreLimiter>) -> Limiter {
-    let core = owner.get().core.clone();
-    Limiter::new(owner.clone().into_any().unbind(), core)
+    Limiter::Semaphore(owner.clone().unbind())
+}
+
+impl SemaphoreLimiter {
+    pub(crate) fn core(&self) -> &(dyn Admits + 'static) {
+        &*self.core
+    }
 }
 
 /// Where the caller is: on a loop, or in a plain thread.
@@ -222,47 +228,48 @@ fn next_name(py: Python<'_>) -> Py<PyString> {
 
 impl Admits for Core {
     fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>> {
-        let now = self.clock().now(py)?;
-        Ok(self.with(|state| state.admit(now, ask)))
+        let (right, checked) =
+            self.change(py, |state, now| (state.admit(now, ask), Wakes::none()))?;
+        match checked {
+            Ok(()) => Ok(right),
+            Err(error) => {
+                let returned = right.map(|right| self.release(py, right, Outcome::Ignored));
+                returned.transpose()?;
+                Err(error)
+            }
+        }
     }
 
     fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission> {
-        let now = self.clock().now(py)?;
         // What is not taken into the line is dropped after the lock.
         let mut waiter = Some(waiter);
-        let (admission, checked) = self.change(py, |state| {
-            let admission = state.acquire(now, ask, &mut waiter);
-            (admission, Wakes::none())
-        });
-        match (admission, checked) {
-            (admission, Ok(())) => Ok(admission),
-            (Admission::Admitted(right), Err(error)) => {
-                self.release(py, right, Outcome::Ignored)?;
-                Err(error)
-            }
-            (Admission::Waiting(ticket), Err(error)) => {
-                self.cancel(py, ticket)?;
-                Err(error)
-            }
-            (Admission::Rejected(_), Err(error)) => Err(error),
+        let (admission, checked) = self.change(py, |state, now| {
+            (state.acquire(now, ask, &mut waiter), Wakes::none())
+        })?;
+        let Err(error) = checked else {
+            return Ok(admission);
+        };
+        match admission {
+            Admission::Admitted(right) => self.release(py, right, Outcome::Ignored)?,
+            Admission::Waiting(ticket) => self.cancel(py, ticket)?,
+            Admission::Rejected(_) => {}
         }
+        Err(error)
     }
 
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim> {
-        let now = self.clock().now_or_stand_still(py);
-        match self.change(py, |state| state.claim(now, ticket)) {
-            (claim, Ok(())) => Ok(claim),
-            (Claim::Admitted(right), Err(error)) => {
-                self.release(py, right, Outcome::Ignored)?;
-                Err(error)
-            }
-            (_, Err(error)) => Err(error),
+        let (claim, delivered) = self.change_surely(py, |state, now| state.claim(now, ticket));
+        let Err(error) = delivered else {
+            return Ok(claim);
+        };
+        if let Claim::Admitted(right) = claim {
+            self.release(py, right, Outcome::Ignored)?;
         }
+        Err(error)
     }
 
     fn release(&self, py: Python<'_>, right: Right, outcome: Outcome) -> PyResult<()> {
-        let now = self.clock().now_or_stand_still(py);
-        self.change(py, |state| ((), state.release(now, right, outcome)))
+        self.change_surely(py, |state, now| ((), state.release(now, right, outcome)))
             .1
     }
 
@@ -286,6 +293,14 @@ impl Waitable for Semaphore<Waiter> {
 
     fn next_expiry(&self) -> Option<Time> {
         self.next_expiry()
+    }
+
+    fn needs_time(&self) -> bool {
+        self.needs_time()
+    }
+
+    fn latest(&self) -> Time {
+        self.latest()
     }
 
     fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter> {

@@ -6,7 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::clock::Clock;
+use super::clock::{Clock, system_now};
 use super::fork;
 use super::timers::Timers;
 use super::waiter::{Station, Waitable, Waiter, deliver, home_of};
@@ -44,20 +44,37 @@ impl<P: Waitable + 'static> Shared<P> {
         &self.name
     }
 
-    /// Looks at, or changes, what wakes nobody.
+    /// Looks at what needs no time.
     pub(crate) fn with<R>(&self, operation: impl FnOnce(&mut P) -> R) -> R {
         operation(&mut self.state.lock())
     }
 
-    /// Changes what may wake somebody, and then delivers the wakes.
+    /// Reads the clock, changes what may wake somebody, and then delivers the
+    /// wakes.
+    ///
+    /// # Errors
+    /// What the clock raises, and then nothing is changed.
     pub(crate) fn change<R>(
         &self,
         py: Python<'_>,
-        operation: impl FnOnce(&mut P) -> (R, Wakes<Waiter>),
+        operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
+    ) -> PyResult<(R, PyResult<()>)> {
+        let now = self.read_clock(py)?;
+        Ok(self.change_at(py, now, operation))
+    }
+
+    /// The same where there is no going back: for a clock that fails, time
+    /// stands still.
+    pub(crate) fn change_surely<R>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> (R, PyResult<()>) {
-        let (result, wakes) = self.change_quietly(operation);
-        let delivered = deliver(py, self, wakes);
-        (result, delivered.and(self.timers.check(py, self.due())))
+        let now = self.read_clock(py).unwrap_or_else(|error| {
+            error.write_unraisable(py, None);
+            Some(Time::ZERO)
+        });
+        self.change_at(py, now, operation)
     }
 
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -79,12 +96,44 @@ impl<P: Waitable + 'static> Shared<P> {
         self.timers.clear();
     }
 
+    /// Any clock but the system's is read before the lock, since it may run
+    /// Python. The system's, at 25 ns, is read only if it matters, which only
+    /// the state can tell.
+    fn read_clock(&self, py: Python<'_>) -> PyResult<Option<Time>> {
+        if self.clock.is_system() {
+            Ok(None)
+        } else {
+            self.clock.now(py).map(Some)
+        }
+    }
+
+    fn change_at<R>(
+        &self,
+        py: Python<'_>,
+        now: Option<Time>,
+        operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
+    ) -> (R, PyResult<()>) {
+        let (result, wakes) = self.change_quietly(now, operation);
+        let due = self.due();
+        if wakes.is_empty() && due == Time::MAX {
+            return (result, Ok(()));
+        }
+        let delivered = deliver(py, self, wakes);
+        (result, delivered.and(self.timers.check(py, self.due())))
+    }
+
     fn change_quietly<R>(
         &self,
-        operation: impl FnOnce(&mut P) -> (R, Wakes<Waiter>),
+        now: Option<Time>,
+        operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> (R, Wakes<Waiter>) {
         let mut state = self.state.lock();
-        let result = operation(&mut state);
+        let now = match now {
+            Some(now) => now,
+            None if state.needs_time() => system_now(),
+            None => state.latest(),
+        };
+        let result = operation(&mut state, now);
         let due = state.next_expiry().unwrap_or(Time::MAX);
         drop(state);
         self.due.store(due.as_nanos(), Ordering::Relaxed);
@@ -94,18 +143,18 @@ impl<P: Waitable + 'static> Shared<P> {
 
 impl<P: Waitable + 'static> Station for Shared<P> {
     fn cancel(&self, py: Python<'_>, ticket: Ticket) -> PyResult<()> {
-        let now = self.clock.now_or_stand_still(py);
-        self.change(py, |state| ((), state.cancel(now, ticket))).1
+        self.change_surely(py, |state, now| ((), state.cancel(now, ticket)))
+            .1
     }
 
     fn withdraw(&self, now: Time, ticket: Ticket) -> Wakes<Waiter> {
-        self.change_quietly(|state| ((), state.cancel(now, ticket)))
+        self.change_quietly(Some(now), |state, now| ((), state.cancel(now, ticket)))
             .1
     }
 
     fn sweep(&self, py: Python<'_>, home: Option<Home>) -> PyResult<()> {
-        let now = self.clock.now_or_stand_still(py);
-        self.change(py, |state| ((), state.expire(now, home))).1
+        self.change_surely(py, |state, now| ((), state.expire(now, home)))
+            .1
     }
 
     fn renew(&self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter> {
@@ -144,7 +193,7 @@ impl<P: Waitable + 'static> Station for Shared<P> {
         let unset = self.timers.unset(event_loop);
         let now = self.clock.now_or_stand_still(py);
         let home = home_of(event_loop.as_unbound());
-        let (waits, wakes) = self.change_quietly(|state| {
+        let (waits, wakes) = self.change_quietly(Some(now), |state, now| {
             let wakes = state.expire(now, Some(home));
             (state.waits(home), wakes)
         });

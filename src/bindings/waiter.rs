@@ -25,6 +25,9 @@ pub(crate) trait Waitable: Send {
     fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<Waiter>;
     fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<Waiter>;
     fn next_expiry(&self) -> Option<Time>;
+    /// Whether `now` matters; if not, `latest` will do.
+    fn needs_time(&self) -> bool;
+    fn latest(&self) -> Time;
     fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter>;
     fn waits(&self, home: Home) -> bool;
     fn has_unclaimed(&self) -> bool;

@@ -139,6 +139,11 @@ impl<W> Line<W> {
         self.waiting
     }
 
+    /// Whether no ticket is out, waiting or not.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(crate) fn waits(&self, home: Home) -> bool {
         self.home_keys.get(&home).is_some_and(|&key| {
             self.homes[key]

@@ -280,8 +280,8 @@ impl<W> SemaphoreLimiter<W> {
     /// # Errors
     /// If `limit` is not from 0 to [`MAX_LIMIT`](super::MAX_LIMIT).
     pub fn update(&mut self, now: Time, limit: f64) -> Result<Wakes<W>, ConfigError> {
-        self.slots.set_limit(limit)?;
         let now = self.tick(now);
+        self.slots.set_limit(now, limit)?;
         Ok(self.served(now))
     }
 
@@ -303,6 +303,9 @@ impl<W> SemaphoreLimiter<W> {
     /// When [`expire`](Self::expire) next has something to do.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Time> {
+        if self.line.is_empty() {
+            return None;
+        }
         let rest = self.line.head().and_then(|_| self.slots.rests_until());
         self.line
             .next_expiry()
@@ -310,6 +313,20 @@ impl<W> SemaphoreLimiter<W> {
             .chain(rest)
             .min()
             .filter(|&at| at < Time::MAX)
+    }
+
+    /// Whether the next decision depends on the time. If not, any earlier `now`
+    /// does as well, and the reading of a clock can be saved.
+    #[must_use]
+    #[inline]
+    pub fn needs_time(&self) -> bool {
+        self.slots.needs_time() || !self.line.is_empty()
+    }
+
+    /// The latest moment seen.
+    #[must_use]
+    pub const fn latest(&self) -> Time {
+        self.now
     }
 
     /// Whether somebody at `home` waits in line.
@@ -410,7 +427,9 @@ impl<W> SemaphoreLimiter<W> {
 
     fn served(&mut self, now: Time) -> Wakes<W> {
         let mut wakes = Wakes::none();
-        self.serve(now, &mut wakes);
+        if !self.line.is_empty() {
+            self.serve(now, &mut wakes);
+        }
         wakes
     }
 

@@ -19,6 +19,9 @@ pub(crate) struct Slots {
     in_flight: u64,
     last_end: Time,
     last_service: Duration,
+    /// Since when the limit is below 1: what began earlier may not have been
+    /// timed, and counts from then.
+    timed_since: Time,
 }
 
 impl Slots {
@@ -29,6 +32,7 @@ impl Slots {
                 in_flight: 0,
                 last_end: Time::ZERO,
                 last_service: Duration::ZERO,
+                timed_since: Time::ZERO,
             })
         } else {
             Err(ConfigError::new(
@@ -39,8 +43,11 @@ impl Slots {
         }
     }
 
-    pub(crate) fn set_limit(&mut self, limit: f64) -> Result<(), ConfigError> {
+    pub(crate) fn set_limit(&mut self, now: Time, limit: f64) -> Result<(), ConfigError> {
         if (0.0..=MAX_LIMIT).contains(&limit) {
+            if self.limit >= 1.0 && limit < 1.0 {
+                self.timed_since = now;
+            }
             self.limit = limit;
             Ok(())
         } else {
@@ -54,6 +61,11 @@ impl Slots {
 
     pub(crate) const fn limit(&self) -> f64 {
         self.limit
+    }
+
+    /// Whether room depends on the time.
+    pub(crate) fn needs_time(&self) -> bool {
+        self.limit < 1.0
     }
 
     pub(crate) const fn in_flight(&self) -> u64 {
@@ -97,7 +109,7 @@ impl Slots {
     pub(crate) fn finish(&mut self, now: Time, cost: u32, started: Time) {
         self.put_back(cost);
         self.last_end = now;
-        self.last_service = now.since(started);
+        self.last_service = now.since(started.max(self.timed_since));
     }
 
     pub(crate) fn reset(&mut self) {
