@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
@@ -26,7 +26,7 @@ pub(crate) fn number(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> 
     match value.extract() {
         Ok(number) => Ok(number),
         // An int that is too large for a float is out of range, not of a wrong type.
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(value.py()) => {
+        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
             Err(out_of_range(parameter, range, value))
         }
         Err(_) => Err(wrong()),
@@ -34,31 +34,30 @@ pub(crate) fn number(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> 
 }
 
 /// What is asked for: a cost, and for how long to wait.
+#[inline]
 pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<Ask> {
-    const RANGE: &str = "an integer from 1 to 1e9";
     let mut ask = match cost {
-        None => Ask::new(1)?,
-        Some(value) => {
-            if value.is_instance_of::<PyBool>() {
-                return Err(wrong_type("cost", RANGE, value));
-            }
-            match value.extract::<i128>() {
-                Ok(cost) => {
-                    let cost =
-                        u32::try_from(cost).map_err(|_| out_of_range("cost", RANGE, value))?;
-                    Ask::new(cost)?
-                }
-                Err(error)
-                    if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(value.py()) =>
-                {
-                    return Err(out_of_range("cost", RANGE, value));
-                }
-                Err(_) => return Err(wrong_type("cost", RANGE, value)),
-            }
-        }
+        None => Ask::one(),
+        Some(value) => Ask::new(integer("cost", "an integer from 1 to 1e9", value)?)?,
     };
-    ask.max_wait = timeout.map(Duration::from_secs_f64);
+    if let Some(seconds) = timeout {
+        ask.max_wait = Some(Duration::from_secs_f64(seconds));
+    }
     Ok(ask)
+}
+
+/// An integer that fits; not a bool, not a float.
+fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(wrong_type(parameter, range, value));
+    }
+    match value.extract() {
+        Ok(integer) => Ok(integer),
+        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+            Err(out_of_range(parameter, range, value))
+        }
+        Err(_) => Err(wrong_type(parameter, range, value)),
+    }
 }
 
 /// A time-out in seconds; `None` is without bound.

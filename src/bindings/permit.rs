@@ -33,26 +33,33 @@ const NOT_SET: u8 = u8::MAX;
 
 impl Permit {
     pub(crate) fn new(limiter: Limiter, right: Right, operation: Option<Py<PyString>>) -> Self {
-        let permit = Self::vacant(limiter, operation);
-        permit.fill(right);
-        permit
+        let waited = nanos(right.waited());
+        Self::with(limiter, Slot::full(right), waited, operation)
     }
 
     /// A permit that is still to be filled: an [`Acquire`](super::acquire::Acquire).
     pub(crate) fn vacant(limiter: Limiter, operation: Option<Py<PyString>>) -> Self {
+        Self::with(limiter, Slot::vacant(), 0, operation)
+    }
+
+    fn with(
+        limiter: Limiter,
+        right: Slot<Right>,
+        waited: u64,
+        operation: Option<Py<PyString>>,
+    ) -> Self {
         Self {
             limiter,
-            right: Slot::new(),
+            right,
             ticket: Mutex::new(None),
-            waited: AtomicU64::new(0),
+            waited: AtomicU64::new(waited),
             outcome: AtomicU8::new(NOT_SET),
             operation: Mutex::new(operation),
         }
     }
 
     pub(crate) fn fill(&self, right: Right) {
-        let waited = u64::try_from(right.waited().as_nanos()).unwrap_or(u64::MAX);
-        self.waited.store(waited, Ordering::Relaxed);
+        self.waited.store(nanos(right.waited()), Ordering::Relaxed);
         self.right.fill(right);
     }
 
@@ -186,7 +193,7 @@ impl Drop for Permit {
             in_destructor(|py| self.limiter.cancel(py, ticket));
         }
         // Collected unreleased.
-        if let Some(right) = self.right.take() {
+        if let Some(right) = self.right.take_mut() {
             in_destructor(|py| {
                 let name = self.limiter.name().bind(py).to_string();
                 self.limiter.release(py, right, Outcome::Ignored)?;
@@ -211,6 +218,10 @@ pub(crate) fn in_destructor(action: impl FnOnce(Python<'_>) -> PyResult<()>) {
             pending.restore(py);
         }
     });
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn outcome_from(value: &Bound<'_, PyAny>) -> PyResult<Outcome> {
@@ -261,10 +272,17 @@ const TAKEN: u8 = 3;
 unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
-    const fn new() -> Self {
+    const fn vacant() -> Self {
         Self {
             state: AtomicU8::new(VACANT),
             value: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    const fn full(value: T) -> Self {
+        Self {
+            state: AtomicU8::new(FULL),
+            value: UnsafeCell::new(MaybeUninit::new(value)),
         }
     }
 
@@ -294,6 +312,15 @@ impl<T> Slot<T> {
         let turned = self.turn(FULL, TAKEN, Ordering::Acquire);
         // SAFETY: only one call gets from FULL to TAKEN, and FULL means written.
         turned.then(|| unsafe { (*self.value.get()).assume_init_read() })
+    }
+
+    /// The same for the last owner, without the cost of an atomic exchange.
+    fn take_mut(&mut self) -> Option<T> {
+        if *self.state.get_mut() == FULL {
+            self.take()
+        } else {
+            None
+        }
     }
 
     fn turn(&self, from: u8, to: u8, success: Ordering) -> bool {

@@ -13,7 +13,8 @@ pub struct Permit {
     pub(crate) cost: u32,
     pub(crate) epoch: u32,
     pub(crate) started: Time,
-    pub(crate) waited: Duration,
+    /// In nanoseconds.
+    pub(crate) waited: u64,
 }
 
 impl Permit {
@@ -32,6 +33,6 @@ impl Permit {
     /// How long it waited in line before it was admitted.
     #[must_use]
     pub const fn waited(&self) -> Duration {
-        self.waited
+        Duration::from_nanos(self.waited)
     }
 }

@@ -29,12 +29,21 @@ impl Ask {
         if (1..=MAX_COST).contains(&cost) {
             Ok(Self {
                 cost,
-                criticality: Criticality::default(),
-                max_wait: None,
-                home: None,
+                ..Self::one()
             })
         } else {
             Err(ConfigError::new("cost", cost, "an integer from 1 to 1e9"))
+        }
+    }
+
+    /// The same for one unit.
+    #[must_use]
+    pub const fn one() -> Self {
+        Self {
+            cost: 1,
+            criticality: Criticality::Critical,
+            max_wait: None,
+            home: None,
         }
     }
 
@@ -171,6 +180,7 @@ impl<W> SemaphoreLimiter<W> {
     ///
     /// # Errors
     /// If there is no room.
+    #[inline]
     pub fn try_acquire(&mut self, now: Time, ask: &Ask) -> Result<Permit, Rejection> {
         match self.admit(now, ask) {
             Some(permit) => Ok(permit),
@@ -182,6 +192,7 @@ impl<W> SemaphoreLimiter<W> {
     /// otherwise if the ask said where it comes from, since a grant stands
     /// unclaimed that is stale.
     #[must_use]
+    #[inline]
     pub fn is_home_wanted(&self) -> bool {
         self.line.has_grants()
     }
@@ -225,7 +236,7 @@ impl<W> SemaphoreLimiter<W> {
         }
         let claim = match standing {
             Standing::Granted { cost, joined } => {
-                Claim::Admitted(self.permit(cost, now.since(joined)))
+                Claim::Admitted(self.permit(cost, now.as_nanos().saturating_sub(joined.as_nanos())))
             }
             Standing::Waiting { .. } => Claim::Waiting,
             Standing::Refused {
@@ -385,6 +396,7 @@ impl<W> SemaphoreLimiter<W> {
 
     /// [`try_acquire`](Self::try_acquire) for somebody who goes on to wait:
     /// counts no rejection.
+    #[inline]
     pub fn admit(&mut self, now: Time, ask: &Ask) -> Option<Permit> {
         let now = self.tick(now);
         if self.line.is_waiting(ask.criticality) {
@@ -396,10 +408,11 @@ impl<W> SemaphoreLimiter<W> {
             self.revoked += 1;
         }
         self.slots.take(ask.cost);
-        Some(self.permit(ask.cost, Duration::ZERO))
+        Some(self.permit(ask.cost, 0))
     }
 
-    fn permit(&mut self, cost: u32, waited: Duration) -> Permit {
+    #[inline]
+    fn permit(&mut self, cost: u32, waited: u64) -> Permit {
         self.admitted += 1;
         Permit {
             cost,
