@@ -254,16 +254,23 @@ impl<W> Line<W> {
         entry.wake(head.key)
     }
 
-    /// What a ticket is worth now. Granted and refused tickets end with it; a
-    /// waiting one shows that its home is alive.
+    /// What a ticket is worth now. Granted and refused tickets end with it.
     pub(crate) fn claim(&mut self, ticket: Ticket) -> Standing {
         let standing = self.standing(ticket);
-        match standing {
-            Standing::Granted { .. } | Standing::Refused { .. } => self.remove(ticket.key),
-            Standing::Waiting { .. } => self.revive(self.entries[ticket.key as usize].home),
-            Standing::Unknown => {}
+        if matches!(
+            standing,
+            Standing::Granted { .. } | Standing::Refused { .. }
+        ) {
+            self.remove(ticket.key);
         }
         standing
+    }
+
+    /// Notes that the home of a ticket is not blocked; whether it was passed over
+    /// until now.
+    pub(crate) fn show_alive_at(&mut self, ticket: Ticket) -> bool {
+        let home = self.find(ticket).map(|entry| entry.home);
+        home.is_some_and(|home| self.revive(home))
     }
 
     /// Ends a ticket, whatever it is worth.
@@ -527,15 +534,16 @@ impl<W> Line<W> {
         cost
     }
 
-    fn revive(&mut self, home: usize) {
+    fn revive(&mut self, home: usize) -> bool {
         if !std::mem::take(&mut self.homes[home].stalled) {
-            return;
+            return false;
         }
         for (class, lane) in self.homes[home].lanes.iter().enumerate() {
             if let Some(head) = lane.head() {
                 self.ready[class].insert((self.entries[head as usize].serial, home));
             }
         }
+        true
     }
 }
 

@@ -224,15 +224,18 @@ impl<W> SemaphoreLimiter<W> {
     pub fn claim(&mut self, now: Time, ticket: Ticket) -> (Claim, Wakes<W>) {
         let now = self.tick(now);
         let mut wakes = Wakes::none();
+        // Whoever claims is not blocked, so that its neighbours may be next.
+        let is_revived = self.line.show_alive_at(ticket);
         let mut standing = self.line.claim(ticket);
         if let Standing::Waiting { granted_before } = standing {
-            // Its home is alive after all, so that this or its neighbours may
-            // be next.
             self.serve(now, &mut wakes);
+            self.line.show_alive_at(ticket);
             if granted_before {
                 self.take_over(now, ticket);
             }
             standing = self.line.claim(ticket);
+        } else if is_revived {
+            self.serve(now, &mut wakes);
         }
         let claim = match standing {
             Standing::Granted { cost, joined } => {
