@@ -1,5 +1,7 @@
 //! What a decision costs, without a lock, a clock or Python.
 
+#![allow(clippy::panic)]
+
 use divan::{Bencher, black_box};
 use sluicegate::primitives::{Ask, Claim, Home, Outcome, SemaphoreLimiter, Time};
 

@@ -5,6 +5,7 @@
 
 mod scenario;
 
+#[allow(clippy::needless_pass_by_value)] // the harness gives it by value
 fn play(path: &datatest_stable::Utf8Path, text: String) -> datatest_stable::Result<()> {
     scenario::play(&text).map_err(|error| format!("{path}: {error}").into())
 }

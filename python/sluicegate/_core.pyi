@@ -2,8 +2,12 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, final
 
+from typing_extensions import disjoint_base
+
 from sluicegate._clock import Clock
 from sluicegate._enums import Criticality, Outcome, Reason
+
+__all__ = ["Acquire", "ManualClock", "Permit", "Rejection", "SemaphoreLimiter", "__version__"]
 
 __version__: str
 
@@ -63,7 +67,7 @@ class Rejection:
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]: ...
 
-@final
+@disjoint_base
 class Permit:
     """The right to be in flight, given back exactly once.
 
@@ -109,10 +113,11 @@ class Permit:
     ) -> None: ...
 
 @final
-class Acquire:
+class Acquire(Permit):
     """A wish for a permit, for `async with`, `await` and, in a thread, `with`; once.
 
-    Nothing is taken before it is used. One that is never used is reported with a `RuntimeWarning`.
+    When it comes true it is the permit itself. Nothing is taken before it is used. One that is
+    never used is reported with a `RuntimeWarning`.
     """
 
     def __await__(self) -> Generator[Any, None, Permit]: ...
@@ -129,15 +134,8 @@ class Acquire:
         _traceback: TracebackType | None,
         /,
     ) -> None: ...
-    def __enter__(self) -> Permit: ...
-    def __exit__(
-        self,
-        _class: type[BaseException] | None,
-        exception: BaseException | None,
-        _traceback: TracebackType | None,
-        /,
-    ) -> None: ...
 
+@disjoint_base
 class SemaphoreLimiter:
     """See `sluicegate.SemaphoreLimiter`."""
 
@@ -164,9 +162,7 @@ class SemaphoreLimiter:
     def saturation(self) -> float:
         """In flight / limit; 1 if the limit is 0."""
 
-    def try_acquire(
-        self, cost: int = 1, /, *, operation: str | None = None
-    ) -> Permit | Rejection:
+    def try_acquire(self, cost: int = 1, /, *, operation: str | None = None) -> Permit | Rejection:
         """Admit now or reject now; never waits, and overtakes nobody who waits.
 
         Args:
@@ -220,6 +216,7 @@ class SemaphoreLimiter:
 
     def _snapshot(self) -> dict[str, Any]: ...
 
+@disjoint_base
 class ManualClock:
     """See `sluicegate.ManualClock`."""
 

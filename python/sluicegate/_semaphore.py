@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sluicegate import _core
@@ -10,6 +9,8 @@ from sluicegate._guard import F, guard_with
 from sluicegate._snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sluicegate._core import Acquire, Permit
 
 

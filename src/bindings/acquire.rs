@@ -15,7 +15,7 @@ use super::imports;
 use super::permit::{self, Permit};
 use super::semaphore::SemaphoreLimiter;
 use super::waiter::{self, Parker, Station, Waiter};
-use crate::primitives::{Admission, Ask, Claim, Outcome, Permit as Right, Ticket};
+use crate::primitives::{Admission, Ask, Claim, Outcome, Permit as Right, Reason, Ticket};
 
 /// What a permit and a wait need of the limiter that they belong to.
 pub(crate) trait Admits: Station {
@@ -165,7 +165,9 @@ impl Acquire {
         loop {
             match limiter.claim(py, ticket)? {
                 Claim::Admitted(right) => return Ok(Step::Done(right)),
-                Claim::Rejected(_) => return Err(timed_out(py, limiter, &self.ask)),
+                Claim::Rejected(refusal) => {
+                    return Err(refused(py, limiter, &self.ask, refusal.reason));
+                }
                 Claim::Waiting => permit.set_ticket(ticket),
             }
             let event_loop = imports::running_loop(py)?
@@ -354,7 +356,7 @@ pub(crate) fn acquire_blocking(py: Python<'_>, limiter: &Limiter, ask: &Ask) -> 
         }
         match limiter.claim(py, ticket) {
             Ok(Claim::Admitted(right)) => return Ok(right),
-            Ok(Claim::Rejected(_)) => break Err(timed_out(py, limiter, &ask)),
+            Ok(Claim::Rejected(refusal)) => break Err(refused(py, limiter, &ask, refusal.reason)),
             Err(error) => break Err(error),
             Ok(Claim::Waiting) => {
                 if limiter
@@ -378,6 +380,13 @@ pub(crate) fn refuse_on_event_loop(py: Python<'_>, what: &str, instead: &str) ->
         Some(_) => Err(PyRuntimeError::new_err(format!(
             "{what} would block the event loop that runs in this thread; use {instead}"
         ))),
+    }
+}
+
+fn refused(py: Python<'_>, limiter: &Limiter, ask: &Ask, reason: Reason) -> PyErr {
+    match reason {
+        Reason::Wait => timed_out(py, limiter, ask),
+        _ => PyRuntimeError::new_err("this wait began before a fork, in the parent process"),
     }
 }
 

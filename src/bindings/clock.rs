@@ -121,7 +121,7 @@ pub(crate) struct ManualClock {
 #[pymethods]
 impl ManualClock {
     #[new]
-    #[pyo3(signature = (start = None))]
+    #[pyo3(signature = (start = None), text_signature = "(start=0.0)")]
     fn new(start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let seconds = start.map_or(Ok(0.0), |start| span("start", start))?;
         let nanos = AtomicU64::new(Time::from_secs_f64(seconds).as_nanos());

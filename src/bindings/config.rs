@@ -33,6 +33,19 @@ pub(crate) fn number(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> 
     }
 }
 
+/// A string.
+pub(crate) fn text(
+    parameter: &str,
+    value: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Py<PyString>>> {
+    value
+        .map(|value| match value.cast::<PyString>() {
+            Ok(text) => Ok(text.clone().unbind()),
+            Err(_) => Err(wrong_type(parameter, "a string or None", value)),
+        })
+        .transpose()
+}
+
 /// What is asked for: a cost, and for how long to wait.
 #[inline]
 pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<Ask> {

@@ -12,6 +12,7 @@
 mod acquire;
 mod clock;
 mod config;
+mod exit;
 mod fork;
 mod imports;
 mod permit;
@@ -42,6 +43,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::exit::install(module.py())?;
         super::fork::install(module.py())
     }
 }

@@ -137,9 +137,11 @@ impl Permit {
     }
 
     #[setter]
-    fn set_operation(&self, value: Option<Py<PyString>>) {
+    fn set_operation(&self, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let value = config::text("operation", value)?;
         let old = std::mem::replace(&mut *self.operation.lock(), value);
         drop(old);
+        Ok(())
     }
 
     #[getter]

@@ -32,13 +32,13 @@ impl SemaphoreLimiter {
     fn new(
         py: Python<'_>,
         limit: &Bound<'_, PyAny>,
-        name: Option<Py<PyString>>,
+        name: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let limit = config::number("limit", "a number above 0 and at most 1e9", limit)?;
         let primitive = Semaphore::new(limit)?;
         let clock = Clock::new(clock)?;
-        let name = name.unwrap_or_else(|| next_name(py));
+        let name = config::text("name", name)?.unwrap_or_else(|| next_name(py));
         Ok(Self {
             core: Shared::new(primitive, name, clock),
         })
@@ -48,11 +48,12 @@ impl SemaphoreLimiter {
     fn try_acquire(
         slf: &Bound<'_, Self>,
         cost: Option<&Bound<'_, PyAny>>,
-        operation: Option<Py<PyString>>,
+        operation: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let core = &slf.get().core;
         let mut ask = config::ask(cost, None)?;
+        let operation = config::text("operation", operation)?;
         let first = core.change(py, |state, now| {
             let answer = (!state.is_home_wanted()).then(|| state.try_acquire(now, &ask));
             (answer, Wakes::none())
@@ -86,10 +87,11 @@ impl SemaphoreLimiter {
     fn acquire(
         slf: &Bound<'_, Self>,
         cost: Option<&Bound<'_, PyAny>>,
-        operation: Option<Py<PyString>>,
+        operation: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Acquire>> {
         let ask = config::ask(cost, config::timeout(timeout)?)?;
+        let operation = config::text("operation", operation)?;
         Py::new(slf.py(), Acquire::new(limiter(slf), ask, operation))
     }
 
@@ -97,11 +99,12 @@ impl SemaphoreLimiter {
     fn acquire_sync(
         slf: &Bound<'_, Self>,
         cost: Option<&Bound<'_, PyAny>>,
-        operation: Option<Py<PyString>>,
+        operation: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Permit> {
         let py = slf.py();
         let ask = config::ask(cost, config::timeout(timeout)?)?;
+        let operation = config::text("operation", operation)?;
         refuse_on_event_loop(py, "acquire_sync()", "await acquire()")?;
         let limiter = limiter(slf);
         let right = acquire_blocking(py, &limiter, &ask)?;

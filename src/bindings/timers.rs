@@ -179,10 +179,11 @@ impl Timers {
         let Some(station) = self.station.upgrade() else {
             return;
         };
-        let (idle, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut *self.armed.lock())
-            .into_iter()
-            .partition(|timer| !station.waits(home_of(&timer.event_loop)));
-        self.armed.lock().extend(kept);
+        let idle: Vec<_> = {
+            let mut armed = self.armed.lock();
+            let is_idle = |timer: &mut Armed| !station.waits(home_of(&timer.event_loop));
+            armed.extract_if(.., is_idle).collect()
+        };
         drop(idle);
     }
 }

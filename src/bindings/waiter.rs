@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use super::clock::Clock;
-use super::imports;
+use super::{exit, imports};
 use crate::primitives::{Home, Ticket, Time, Wakes};
 
 /// How often a parked thread looks up: for signals on the main thread, and for
@@ -211,9 +211,8 @@ pub(crate) fn park(py: Python<'_>, station: &dyn Station, parker: &Parker) -> Py
     let is_main = imports::is_main_thread(py)?;
     let is_real = station.clock().is_system();
     loop {
-        let now = station.clock().now(py)?;
-        let mut slept_from = now;
-        let is_woken = py.detach(|| {
+        let mut slept_from = station.clock().now(py)?;
+        let is_woken = exit::detach(py, is_main, || {
             loop {
                 let due = if is_real {
                     station.due().since(slept_from)

@@ -5,10 +5,10 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    #[allow(dead_code)] // for readers
     pub about: String,
     pub limiter: Limiter,
-    pub step: Vec<Step>,
+    #[serde(rename = "step")]
+    pub steps: Vec<Step>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -24,32 +24,103 @@ pub enum Kind {
     Semaphore,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "toml::Table")]
 pub struct Step {
-    // One of these is what the step does; without any it only looks.
-    pub try_acquire: Option<String>,
-    pub acquire: Option<String>,
-    pub release: Option<String>,
-    pub cancel: Option<String>,
-    pub update: Option<f64>,
-    pub at: Option<f64>,
-    pub settle: Option<String>,
-    pub close_loop: Option<String>,
-    pub fork: Option<bool>,
-
-    // How it does it.
-    pub cost: Option<i64>,
-    #[serde(rename = "loop")]
-    pub event_loop: Option<String>,
-    pub timeout: Option<f64>,
-    pub outcome: Option<String>,
-    pub raises: Option<String>,
-
-    // What must come of it.
+    pub action: Action,
     pub expect: Option<String>,
-    #[serde(default)]
     pub then: Then,
+}
+
+/// What a step does: told by its keys, of which only `expect` and `then` go with
+/// every action.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Action {
+    TryAcquire {
+        #[serde(rename = "try_acquire")]
+        name: String,
+        #[serde(default = "one")]
+        cost: i64,
+        #[serde(rename = "loop")]
+        on: Option<String>,
+    },
+    Acquire {
+        #[serde(rename = "acquire")]
+        name: String,
+        #[serde(default = "one")]
+        cost: i64,
+        #[serde(rename = "loop", default = "main")]
+        on: String,
+        timeout: Option<f64>,
+        #[serde(default)]
+        cancelled: bool,
+    },
+    Release {
+        #[serde(rename = "release")]
+        name: String,
+        #[serde(default)]
+        outcome: Ending,
+        #[serde(rename = "loop")]
+        on: Option<String>,
+    },
+    Raise {
+        #[serde(rename = "release")]
+        name: String,
+        raises: Exception,
+        #[serde(rename = "loop")]
+        on: Option<String>,
+    },
+    Forget {
+        #[serde(rename = "forget")]
+        name: String,
+    },
+    Cancel {
+        #[serde(rename = "cancel")]
+        name: String,
+    },
+    Update {
+        #[serde(rename = "update")]
+        limit: f64,
+    },
+    At {
+        at: f64,
+    },
+    Tick {
+        #[serde(rename = "tick")]
+        on: String,
+    },
+    Settle {
+        #[serde(rename = "settle")]
+        on: String,
+    },
+    CloseLoop {
+        #[serde(rename = "close_loop")]
+        on: String,
+    },
+    Fork {
+        fork: bool,
+    },
+    Look {},
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    #[default]
+    Success,
+    Ignored,
+    Overload,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub enum Exception {
+    CancelledError,
+    GeneratorExit,
+    KeyboardInterrupt,
+    Rejected,
+    TimeoutError,
+    ValueError,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -60,10 +131,44 @@ pub struct Then {
     pub limit: Option<f64>,
     pub saturation: Option<f64>,
     pub oldest_wait: Option<f64>,
+    pub next_expiry: Option<f64>,
     pub admitted: Option<Vec<String>>,
     pub timed_out: Option<Vec<String>>,
+    pub waited: Option<BTreeMap<String, f64>>,
     pub outcomes: Option<BTreeMap<String, u64>>,
     pub rejected: Option<BTreeMap<String, u64>>,
     pub revoked: Option<u64>,
-    pub next_expiry: Option<f64>,
+    pub stray_releases: Option<u64>,
+}
+
+impl TryFrom<toml::Table> for Step {
+    type Error = String;
+
+    fn try_from(mut keys: toml::Table) -> Result<Self, String> {
+        let expect = take(&mut keys, "expect")?;
+        let then = take(&mut keys, "then")?.unwrap_or_default();
+        let names: Vec<_> = keys.keys().cloned().collect();
+        // An untagged enum only says that nothing fits.
+        let action = Action::deserialize(toml::Value::Table(keys)).map_err(|_| {
+            format!("no action has just these keys, or a value is of a wrong type: {names:?}")
+        })?;
+        Ok(Self {
+            action,
+            expect,
+            then,
+        })
+    }
+}
+
+fn take<'de, T: Deserialize<'de>>(keys: &mut toml::Table, key: &str) -> Result<Option<T>, String> {
+    let value = keys.remove(key).map(T::deserialize).transpose();
+    value.map_err(|error| format!("{key}: {error}"))
+}
+
+fn one() -> i64 {
+    1
+}
+
+fn main() -> String {
+    "main".into()
 }

@@ -1,0 +1,236 @@
+"""Load shedding for FastAPI and Starlette applications, in one line."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from weakref import WeakSet
+
+from sluicegate._errors import Rejected, SluicegateError
+from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware, refusal
+
+try:
+    from fastapi import FastAPI
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute, Host, Mount
+    from starlette.websockets import WebSocket, WebSocketState
+except ImportError as error:
+    raise ImportError(
+        'sluicegate.fastapi needs FastAPI: pip install "sluicegate[fastapi]"'
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from starlette.types import ExceptionHandler
+
+    from sluicegate._limiter import Limit
+    from sluicegate.asgi import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["protect"]
+
+AppT = TypeVar("AppT", bound=Starlette)
+
+_TRY_AGAIN_LATER: Final = 1013
+_METHODS: Final = frozenset(
+    {"get", "put", "post", "delete", "options", "head", "patch", "trace", "query"}
+)
+_SCHEMA_NAME: Final = "SluicegateRefusal"
+_SCHEMA: Final = {
+    "title": _SCHEMA_NAME,
+    "type": "object",
+    "required": ["error", "detail", "retry_after"],
+    "properties": {
+        "error": {"title": "Error", "type": "string"},
+        "detail": {"title": "Detail", "type": "string"},
+        "retry_after": {"title": "Retry After", "type": "integer", "minimum": 1},
+    },
+}
+_RESPONSE: Final = {
+    "headers": {
+        "Retry-After": {
+            "description": "Seconds to wait before the next attempt",
+            "schema": {"type": "integer", "minimum": 1},
+        }
+    },
+    "content": {
+        "application/json": {"schema": {"$ref": f"#/components/schemas/{_SCHEMA_NAME}"}},
+    },
+}
+_DESCRIPTIONS: Final = {"429": "Too Many Requests", "503": "Service Unavailable"}
+
+_protected: Final[WeakSet[Starlette]] = WeakSet()
+
+
+def protect(
+    app: AppT,
+    *,
+    limit: Limit | None = None,
+    exempt: Collection[str] = DEFAULT_EXEMPT,
+) -> AppT:
+    """Make an application shed load, and return the same object.
+
+    `app = protect(FastAPI(), limit=64)` stays a FastAPI application, so that `fastapi run` and
+    `uvicorn module:app` serve it protected. Refusals are decided outside of every middleware, also
+    of what is added later; see `LoadSheddingMiddleware` for what is refused and how long a permit
+    is held.
+
+    A `Rejected` that is raised anywhere below is answered with the same 503 or 429, unless the
+    application has a handler of its own for it. The OpenAPI document lists both answers for every
+    operation that is not exempt and does not declare them itself; replace `app.openapi` before this
+    call, not after it.
+
+    Args:
+        app: A FastAPI or Starlette application that has not started yet.
+        limit: How many requests may be in flight at once in this process: a number above 0 and at
+            most 1e9, or a limiter, which may be shared; default: the environment variable
+            `SLUICEGATE_MAX_IN_FLIGHT`.
+        exempt: Paths that are never limited, compared exactly. Default:
+            `sluicegate.asgi.DEFAULT_EXEMPT`.
+
+    Raises:
+        TypeError: If `app` is not a FastAPI or Starlette application, `limit` is neither a number
+            nor a limiter, or is not set at all, or `exempt` is not a collection of strings.
+        ValueError: If `limit`, the environment variable or a path in `exempt` is out of its range.
+        RuntimeError: If `app` has been protected already, or has started.
+
+    """
+    if not isinstance(app, Starlette):
+        raise TypeError(
+            f"app must be a FastAPI or Starlette application, got {app!r}; wrap any other "
+            "ASGI application: sluicegate.asgi.LoadSheddingMiddleware(app, limit=...)"
+        )
+    if app in _protected:
+        raise RuntimeError("app is protected already: call protect() once for an application")
+    if app.middleware_stack is not None:
+        raise RuntimeError("Cannot protect an application after it has started")
+
+    shedding = LoadSheddingMiddleware(app, limit=limit, exempt=exempt)
+    app.build_middleware_stack = _shed_outermost(app, shedding)  # type: ignore[method-assign]
+    if isinstance(app, FastAPI):
+        app.openapi = _document(app.openapi, shedding.exempt)  # type: ignore[method-assign]
+    _protected.add(app)
+    return app
+
+
+def _shed_outermost(app: Starlette, shedding: LoadSheddingMiddleware) -> Callable[[], ASGIApp]:
+    build = app.build_middleware_stack
+    options: Any = {"limit": shedding.limiter, "exempt": shedding.exempt}
+
+    def build_middleware_stack() -> ASGIApp:
+        _handle_rejected(app)
+        inside = [Middleware(_RejectedMiddleware, handlers=app.exception_handlers)]
+        outermost = app.build_middleware_stack is build_middleware_stack
+        if not outermost:
+            # Somebody has replaced this function and now calls it, as OpenTelemetry
+            # does, which instruments nothing unless it gets a ServerErrorMiddleware.
+            inside.insert(0, Middleware(LoadSheddingMiddleware, **options))
+        app.user_middleware[:0] = inside
+        try:
+            stack = build()
+        finally:
+            app.user_middleware[:] = [each for each in app.user_middleware if each not in inside]
+        return LoadSheddingMiddleware(stack, **options) if outermost else stack
+
+    return build_middleware_stack
+
+
+def _handle_rejected(app: Starlette) -> None:
+    # A mounted application answers 500 by itself, so it needs the handler as well.
+    todo: list[Any] = [app]
+    seen: set[int] = set()
+    while todo:
+        part = todo.pop()
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Starlette) and SluicegateError not in part.exception_handlers:
+            part.exception_handlers.setdefault(Rejected, cast("ExceptionHandler", _answer))
+        routes: Collection[BaseRoute] | None = getattr(part, "routes", None)
+        if routes is None:
+            todo.append(getattr(part, "app", None))
+        else:
+            todo.extend(route.app for route in routes if isinstance(route, (Mount, Host)))
+
+
+async def _answer(connection: Request | WebSocket, error: Exception) -> Response | None:
+    if isinstance(connection, WebSocket):
+        states = (connection.client_state, connection.application_state)
+        if WebSocketState.DISCONNECTED not in states:
+            await connection.close(_TRY_AGAIN_LATER)
+        return None
+    status, headers, body = refusal(cast("Rejected", error).rejection)
+    return Response(
+        b"" if connection.method == "HEAD" else body,
+        status,
+        {name.decode(): value.decode() for name, value in headers},
+    )
+
+
+class _RejectedMiddleware:
+    """Answer a `Rejected` that other middleware raises, where no exception handler works."""
+
+    def __init__(self, app: ASGIApp, handlers: Mapping[Any, ExceptionHandler]) -> None:
+        self.app = app
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = False
+
+        async def observe(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, observe)
+        except Rejected as error:
+            mro = (cls for cls in type(error).__mro__ if issubclass(cls, SluicegateError))
+            handler: Any = next(filter(None, map(self._handlers.get, mro)), None)
+            if started or handler is None:
+                raise
+            request = Request(scope, receive)
+            if inspect.iscoroutinefunction(handler):
+                response = await handler(request, error)
+            else:
+                response = await run_in_threadpool(handler, request, error)
+                if inspect.isawaitable(response):
+                    response = await response
+            await response(scope, receive, send)
+
+
+def _document(
+    openapi: Callable[[], dict[str, Any]], exempt: Collection[str]
+) -> Callable[[], dict[str, Any]]:
+    def documented() -> dict[str, Any]:
+        # Copies, level by level: the document may be cached, or shared with others.
+        document = dict(openapi())
+        document["paths"] = {
+            path: item if path in exempt else _with_refusals(item)
+            for path, item in document.get("paths", {}).items()
+        }
+        components = dict(document.get("components", {}))
+        components["schemas"] = {_SCHEMA_NAME: _SCHEMA, **components.get("schemas", {})}
+        document["components"] = components
+        return document
+
+    return documented
+
+
+def _with_refusals(item: dict[str, Any]) -> dict[str, Any]:
+    item = dict(item)
+    for method in _METHODS & item.keys():
+        operation = item[method] = dict(item[method])
+        responses = operation["responses"] = dict(operation.get("responses", {}))
+        declared = {str(status).upper() for status in responses}
+        for status, description in _DESCRIPTIONS.items():
+            if declared.isdisjoint({status, f"{status[0]}XX"}):
+                responses[status] = {"description": description, **_RESPONSE}
+    return item

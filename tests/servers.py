@@ -1,0 +1,124 @@
+"""The applications that test_asgi_server.py serves with uvicorn, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+
+from sluicegate import SemaphoreLimiter
+from sluicegate.asgi import LoadSheddingMiddleware
+from sluicegate.fastapi import protect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sluicegate.asgi import ASGIApp, Receive, Scope, Send
+
+
+class Report:
+    """What happened in the server, told at an exempt path."""
+
+    def __init__(self) -> None:
+        self.limiter = SemaphoreLimiter(4)
+        self.arrived = 0
+        self.running = 0
+        self.peak = 0
+        self.freed_after: float | None = None
+        self.watching: asyncio.Task[None] | None = None
+
+    def __call__(self) -> dict[str, Any]:
+        return {
+            "in_flight": self.limiter.in_flight,
+            "arrived": self.arrived,
+            "running": self.running,
+            "peak": self.peak,
+            "freed_after": self.freed_after,
+        }
+
+    async def watch(self) -> None:
+        ended = time.monotonic()
+        while self.limiter.in_flight:  # noqa: ASYNC110 (it tells nobody)
+            await asyncio.sleep(0)
+        self.freed_after = time.monotonic() - ended
+
+
+def arrivals(app: ASGIApp) -> ASGIApp:
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        report.arrived += scope["type"] == "http" and scope["path"] == "/work"
+        await app(scope, receive, send)
+
+    return counted
+
+
+report = Report()
+api = FastAPI()
+api.get("/metrics")(report)
+
+
+@api.get("/work")
+async def work(clients: int) -> None:
+    """Works until that many clients have come, wherever they are by then."""
+    report.running += 1
+    report.peak = max(report.peak, report.running)
+    try:
+        async with asyncio.timeout(20):
+            while report.arrived < clients:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+    finally:
+        report.running -= 1
+
+
+@api.get("/stream")
+async def stream() -> StreamingResponse:
+    """Streams until the client has gone."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"chunk"
+                await asyncio.sleep(0.005)
+        finally:
+            report.watching = asyncio.create_task(report.watch())
+
+    return StreamingResponse(chunks())
+
+
+app = arrivals(LoadSheddingMiddleware(api, limit=report.limiter))
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the method, the path and how long the body was."""
+    if scope["type"] != "http":
+        return
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    body = f"{scope['method']} {scope['path']} {size}".encode()
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+_full = SemaphoreLimiter(1)
+_permit = _full.try_acquire()
+full = LoadSheddingMiddleware(echo, limit=_full, exempt=["/free"])
+
+# As people write it: the module holds a FastAPI application, and the environment its limit.
+protected = protect(FastAPI())
+
+
+@protected.get("/")
+async def home(request: Request) -> dict[str, int]:
+    """Asks the server, which has one permit, for a second one."""
+    host, port = request.scope["server"]
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    status = int((await reader.readline()).split()[1])
+    writer.close()
+    return {"second": status}
