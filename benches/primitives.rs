@@ -2,8 +2,12 @@
 
 #![allow(clippy::panic)]
 
+use std::time::Duration;
+
 use divan::{Bencher, black_box};
-use sluicegate::primitives::{Ask, Claim, Home, Outcome, SemaphoreLimiter, Time};
+use sluicegate::primitives::{
+    Admission, Ask, Claim, Home, Outcome, SemaphoreLimiter, Ticket, Time,
+};
 
 fn main() {
     divan::main();
@@ -15,6 +19,29 @@ fn limiter(limit: f64) -> SemaphoreLimiter<u32> {
 
 fn ask() -> Ask {
     Ask::new(1).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn ask_to_wait() -> Ask {
+    let mut ask = ask();
+    ask.home = Some(Home(0));
+    ask
+}
+
+fn join(limiter: &mut SemaphoreLimiter<u32>, now: Time, ask: &Ask) -> Ticket {
+    match limiter.acquire(now, ask, &mut Some(0)) {
+        Admission::Waiting(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A limiter that is full, with a line.
+fn line(waiting: u32) -> (SemaphoreLimiter<u32>, Vec<Ticket>) {
+    let (mut limiter, ask) = (limiter(1.0), ask_to_wait());
+    let _held = limiter.try_acquire(Time::ZERO, &ask);
+    let tickets = (0..waiting)
+        .map(|_| join(&mut limiter, Time::ZERO, &ask))
+        .collect();
+    (limiter, tickets)
 }
 
 #[divan::bench]
@@ -36,7 +63,7 @@ fn refusal(bencher: Bencher<'_, '_>) {
 }
 
 /// A release, the grant it makes, the claim, and a new waiter at the end.
-#[divan::bench(args = [10, 1_000, 100_000])]
+#[divan::bench(args = [10, 1_000, 100_000], sample_size = 1_000)]
 fn hand_off(bencher: Bencher<'_, '_>, waiting: u64) {
     let (mut limiter, mut ask, mut now) = (limiter(1.0), ask(), 0);
     ask.home = Some(Home(0));
@@ -54,5 +81,66 @@ fn hand_off(bencher: Bencher<'_, '_>, waiting: u64) {
             }
         }
         limiter.acquire(time, &ask, &mut Some(0))
+    });
+}
+
+#[divan::bench]
+fn claim(bencher: Bencher<'_, '_>) {
+    let granted = || {
+        let (mut limiter, tickets) = line(1);
+        let _ = limiter.update(Time::ZERO, 2.0);
+        (limiter, tickets[0])
+    };
+    bencher
+        .with_inputs(granted)
+        .bench_local_refs(|(limiter, ticket)| limiter.claim(Time::ZERO, *ticket));
+}
+
+/// Somebody anywhere in the line leaves, and somebody else joins at the end.
+#[divan::bench(args = [10, 1_000, 100_000], sample_size = 1_000)]
+fn cancel_and_join(bencher: Bencher<'_, '_>, waiting: u32) {
+    let ((mut limiter, mut tickets), ask) = (line(waiting), ask_to_wait());
+    let (mut random, mut now) = (1_u32, 0);
+    bencher.bench_local(|| {
+        now += 1;
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let place = (u64::from(random) * tickets.len() as u64) >> 32;
+        let ticket = &mut tickets[usize::try_from(place).unwrap_or_default()];
+        let wakes = limiter.cancel(Time::from_nanos(now), *ticket).len();
+        *ticket = join(&mut limiter, Time::from_nanos(now), &ask);
+        wakes
+    });
+}
+
+/// A sweep that finds nothing to do.
+#[divan::bench(args = [10, 1_000, 100_000], sample_size = 1_000)]
+fn expire_nobody(bencher: Bencher<'_, '_>, waiting: u32) {
+    let (mut limiter, _tickets) = line(waiting);
+    bencher.bench_local(|| limiter.expire(Time::ZERO, Some(Home(0))).len());
+}
+
+/// Somebody joins for a nanosecond, is swept out, and comes to hear it.
+#[divan::bench(args = [10, 1_000, 100_000], sample_size = 1_000)]
+fn join_and_expire(bencher: Bencher<'_, '_>, waiting: u32) {
+    let ((mut limiter, _tickets), mut ask) = (line(waiting), ask_to_wait());
+    ask.max_wait = Some(Duration::from_nanos(1));
+    let mut now = 0;
+    bencher.bench_local(|| {
+        let ticket = join(&mut limiter, Time::from_nanos(now), &ask);
+        now += 2;
+        let time = Time::from_nanos(now);
+        let wakes = limiter.expire(time, Some(Home(0))).len();
+        matches!(limiter.claim(time, ticket).0, Claim::Rejected(_)) && wakes == 1
+    });
+}
+
+/// A new limit that makes no room.
+#[divan::bench(args = [10, 1_000, 100_000], sample_size = 1_000)]
+fn update(bencher: Bencher<'_, '_>, waiting: u32) {
+    let (mut limiter, _tickets) = line(waiting);
+    let mut limit = 1.0;
+    bencher.bench_local(|| {
+        limit = 2.5 - limit;
+        limiter.update(Time::ZERO, black_box(limit)).is_ok()
     });
 }

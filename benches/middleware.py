@@ -1,0 +1,193 @@
+"""What the ASGI middleware adds to a request, in process: no server, no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from interleaved import Bench, Target
+
+from sluicegate import SemaphoreLimiter
+from sluicegate.asgi import LoadSheddingMiddleware
+from sluicegate.fastapi import protect
+
+if TYPE_CHECKING:
+    from interleaved import Group
+
+    from sluicegate.asgi import ASGIApp, Message, Receive, Scope, Send
+
+LIMIT = 1_000
+ADMITTED = Target(ns_over=1_000)
+REFUSED = Target(ns=1_500)
+
+SCOPE = {
+    "type": "http",
+    "asgi": {"version": "3.0", "spec_version": "2.3"},
+    "http_version": "1.1",
+    "server": ("127.0.0.1", 8000),
+    "client": ("127.0.0.1", 54321),
+    "scheme": "http",
+    "method": "GET",
+    "root_path": "",
+    "path": "/hello",
+    "raw_path": b"/hello",
+    "query_string": b"",
+    "headers": [
+        (b"host", b"127.0.0.1:8000"),
+        (b"user-agent", b"bench"),
+        (b"accept", b"*/*"),
+    ],
+    "state": {},
+}
+
+
+async def receive() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def send(_message: Message) -> None:
+    pass
+
+
+bench = Bench(
+    "The ASGI middleware in process: one request, its answer sent to nobody",
+    loops=("asyncio", "uvloop"),
+)
+
+
+def measured(
+    group: Group, name: str, app: ASGIApp, status: int | None, target: Target | None = None
+) -> None:
+    """Add a case that sends requests to *app*, which answers them with *status* or not at all."""
+
+    async def run(times: int) -> None:
+        await check(app, status)
+        for _ in repeat(None, times):
+            # A request has a scope of its own, into which frameworks write.
+            await app(SCOPE.copy(), receive, send)
+
+    # Its own code, so that the interpreter specialises it for this app alone.
+    run.__code__ = run.__code__.replace()
+    group.case(name, target)(run)
+
+
+async def check(app: ASGIApp, expected: int | None) -> None:
+    status = None
+
+    async def note(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+
+    await app(SCOPE.copy(), receive, note)
+    if status != expected:
+        raise RuntimeError(f"expected {expected}, got {status}")
+
+
+async def hello(_scope: Scope, _receive: Receive, send: Send) -> None:
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"5")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def nothing(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    pass
+
+
+class PassThrough:
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+class ByCounter:
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        if self.in_flight >= LIMIT:
+            await send({"type": "http.response.start", "status": 503, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        self.in_flight += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.in_flight -= 1
+
+
+class BySemaphore:
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.semaphore = asyncio.Semaphore(LIMIT)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        async with self.semaphore:
+            await self.app(scope, receive, send)
+
+
+def fast() -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/hello")
+    async def _() -> str:
+        return "hello"
+
+    return app
+
+
+full = SemaphoreLimiter(1)
+# Held for as long as the bench runs.
+held = full.try_acquire()
+
+pure = bench.group("pure ASGI")
+measured(pure, "hello", hello, 200)
+measured(pure, "(an application that does nothing)", nothing, None)
+measured(pure, "+ a middleware that does nothing", PassThrough(hello), 200)
+measured(pure, "+ a counter in Python", ByCounter(hello), 200)
+measured(pure, "+ asyncio.Semaphore", BySemaphore(hello), 200)
+admitting = LoadSheddingMiddleware(hello, limit=LIMIT)
+measured(pure, "+ LoadSheddingMiddleware, admitted", admitting, 200, ADMITTED)
+refusing = LoadSheddingMiddleware(hello, limit=full)
+measured(pure, "+ LoadSheddingMiddleware, refused", refusing, 503, REFUSED)
+
+
+def fast_inside(limit: float | SemaphoreLimiter) -> FastAPI:
+    app = fast()
+    app.add_middleware(LoadSheddingMiddleware, limit=limit)
+    return app
+
+
+bare = fast()
+
+# More of them than fit in a few milliseconds: a microsecond is to be seen beside sixty.
+served = bench.group("FastAPI, one async route", times=250)
+measured(served, "FastAPI", bare, 200)
+measured(served, "(the same again: what the noise is)", fast(), 200)
+measured(served, "+ a middleware that does nothing, around it", PassThrough(bare), 200)
+measured(served, "+ asyncio.Semaphore, around it", BySemaphore(bare), 200)
+admitting = LoadSheddingMiddleware(bare, limit=LIMIT)
+measured(served, "+ LoadSheddingMiddleware(app), admitted", admitting, 200, ADMITTED)
+measured(served, "+ add_middleware(…), admitted", fast_inside(LIMIT), 200, ADMITTED)
+measured(served, "+ protect(app), admitted", protect(fast(), limit=LIMIT), 200, ADMITTED)
+
+shed = bench.group("FastAPI that is full")
+measured(shed, "FastAPI that is not", bare, 200)
+refusing = LoadSheddingMiddleware(bare, limit=full)
+measured(shed, "+ LoadSheddingMiddleware(app), refused", refusing, 503, REFUSED)
+measured(shed, "+ protect(app), refused", protect(fast(), limit=full), 503, REFUSED)
+measured(shed, "+ add_middleware(…), refused", fast_inside(full), 503)
+
+
+if __name__ == "__main__":
+    bench.main()
