@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 class SluicegateError(Exception):
     """The base of all exceptions of this package."""
 
+    __slots__ = ()
+
 
 class Rejected(SluicegateError):
     """Work was rejected on purpose.
@@ -22,6 +24,8 @@ class Rejected(SluicegateError):
     Args:
         rejection: Why, when to come back, and how full it was.
     """
+
+    __slots__ = ()
 
     def __init__(self, rejection: Rejection, /) -> None:
         super().__init__(rejection)

@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyIterator, PyString};
+use pyo3::types::PyString;
 
 use super::imports;
 use super::permit::{self, Permit};
@@ -192,10 +192,10 @@ enum Step<'py> {
     Yield(Bound<'py, PyAny>),
 }
 
-/// What awaiting a future yields to the loop.
+/// What awaiting a future yields to the loop. A future is its own awaitable, and
+/// `iter` saves the look-up of a method.
 fn suspend<'py>(future: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let steps = future.call_method0(pyo3::intern!(future.py(), "__await__"))?;
-    match steps.cast_into::<PyIterator>()?.next() {
+    match future.try_iter()?.next() {
         Some(yielded) => yielded,
         None => Err(PyRuntimeError::new_err("a new future is done already")),
     }

@@ -1,5 +1,6 @@
 //! Every Python object that is imported, in one place.
 
+use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
@@ -25,6 +26,19 @@ pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
 pub(crate) fn rejected(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static REJECTED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     REJECTED.import(py, "sluicegate._errors", "Rejected")
+}
+
+/// A `Rejected` that holds this rejection, made without its constructor, which
+/// checks what is right here and costs three times as much.
+pub(crate) fn new_rejected<'py>(rejection: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = rejection.py();
+    let new = NEW.get_or_try_init(py, || {
+        py.get_type::<PyBaseException>()
+            .getattr("__new__")
+            .map(Bound::unbind)
+    })?;
+    new.bind(py).call1((rejected(py)?, rejection))
 }
 
 /// `sluicegate.Criticality`.

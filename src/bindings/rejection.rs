@@ -116,9 +116,8 @@ impl Rejection {
     }
 
     /// `with limiter.try_acquire():` says why it did not run.
-    fn __enter__(slf: Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        Err(PyErr::from_value(imports::rejected(py)?.call1((slf,))?))
+    fn __enter__(slf: &Bound<'_, Self>) -> PyResult<()> {
+        Err(PyErr::from_value(imports::new_rejected(slf)?))
     }
 
     #[pyo3(signature = (*_exc))]

@@ -114,8 +114,9 @@ pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter
         return Ok(());
     }
     let mut first_error = Ok(());
-    let mut queue: VecDeque<_> = wakes.into_iter().collect();
-    while let Some(wake) = queue.pop_front() {
+    let mut wakes = wakes.into_iter();
+    let mut more = VecDeque::new();
+    while let Some(wake) = wakes.next().or_else(|| more.pop_front()) {
         let is_woken = wake.waiter.wake(py).unwrap_or_else(|error| {
             if first_error.is_ok() {
                 first_error = Err(error);
@@ -124,7 +125,7 @@ pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter
         });
         if !is_woken {
             let now = station.clock().now_or_stand_still(py);
-            queue.extend(station.withdraw(now, wake.ticket));
+            more.extend(station.withdraw(now, wake.ticket));
         }
     }
     first_error
