@@ -1,6 +1,6 @@
 //! Every Python object that is imported, in one place.
 
-use pyo3::exceptions::PyBaseException;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
@@ -28,17 +28,23 @@ pub(crate) fn rejected(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     REJECTED.import(py, "sluicegate._errors", "Rejected")
 }
 
-/// A `Rejected` that holds this rejection, made without its constructor, which
-/// checks what is right here and costs three times as much.
+/// A `Rejected` that holds this rejection, made as `BaseException.__new__` does,
+/// without its constructor: that checks what is right here, and costs more than
+/// all the rest of raising it.
 pub(crate) fn new_rejected<'py>(rejection: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = rejection.py();
-    let new = NEW.get_or_try_init(py, || {
-        py.get_type::<PyBaseException>()
-            .getattr("__new__")
-            .map(Bound::unbind)
-    })?;
-    new.bind(py).call1((rejected(py)?, rejection))
+    let class = rejected(py)?;
+    let args = PyTuple::new(py, [rejection])?;
+    // SAFETY: attached. `BaseException` is a type whose `tp_new` takes a subtype,
+    // which `Rejected` is, a tuple, and keyword arguments or none. It returns a new
+    // reference, or null with an exception set.
+    unsafe {
+        let base = ffi::PyExc_BaseException.cast::<ffi::PyTypeObject>();
+        let slot = ffi::PyType_GetSlot(base, ffi::Py_tp_new);
+        let new: ffi::newfunc = std::mem::transmute(slot);
+        let raised = new(class.as_type_ptr(), args.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(py, raised)
+    }
 }
 
 /// `sluicegate.Criticality`.

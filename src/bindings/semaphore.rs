@@ -13,8 +13,8 @@ use super::shared::Shared;
 use super::waiter::{self, Station, Waitable, Waiter};
 use super::{config, imports};
 use crate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, SemaphoreLimiter as Semaphore,
-    Ticket, Time, Wakes,
+    Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, Rejection as Refusal,
+    SemaphoreLimiter as Semaphore, Ticket, Time, Wakes,
 };
 
 /// A fixed limit; see `sluicegate.SemaphoreLimiter`.
@@ -52,25 +52,15 @@ impl SemaphoreLimiter {
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let core = &slf.get().core;
-        let mut ask = config::ask(cost, None)?;
+        let ask = config::ask(cost, None)?;
         let operation = config::text("operation", operation)?;
-        let first = core.change(py, |state, now| {
-            let answer = (!state.is_home_wanted()).then(|| state.try_acquire(now, &ask));
-            (answer, Wakes::none())
+        let answer = core.with_time(py, |state, now| {
+            (!state.is_home_wanted()).then(|| state.try_acquire(now, &ask))
         })?;
-        let (answer, checked) = if let (Some(answer), checked) = first {
-            (answer, checked)
-        } else {
-            ask.home = Some(home(py)?);
-            core.change(py, |state, now| {
-                (state.try_acquire(now, &ask), Wakes::none())
-            })?
+        let answer = match answer {
+            Some(answer) => answer,
+            None => slf.get().try_acquire_from_here(py, ask)?,
         };
-        if let Err(error) = checked {
-            // What was admitted goes back: its permit is collected here.
-            drop(answer.map(|right| Permit::new(limiter(slf), right, None)));
-            return Err(error);
-        }
         match answer {
             Ok(right) => {
                 let permit = Permit::new(limiter(slf), right, operation);
@@ -206,6 +196,18 @@ fn limiter(owner: &Bound<'_, SemaphoreLimiter>) -> Limiter {
 }
 
 impl SemaphoreLimiter {
+    /// Off the fast path: who asks matters only while a grant stands unclaimed.
+    #[cold]
+    fn try_acquire_from_here(
+        &self,
+        py: Python<'_>,
+        mut ask: Ask,
+    ) -> PyResult<Result<Right, Refusal>> {
+        ask.home = Some(home(py)?);
+        self.core
+            .with_time(py, |state, now| state.try_acquire(now, &ask))
+    }
+
     pub(crate) fn core(&self) -> &(dyn Admits + 'static) {
         &*self.core
     }
@@ -231,16 +233,7 @@ fn next_name(py: Python<'_>) -> Py<PyString> {
 
 impl Admits for Core {
     fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>> {
-        let (right, checked) =
-            self.change(py, |state, now| (state.admit(now, ask), Wakes::none()))?;
-        match checked {
-            Ok(()) => Ok(right),
-            Err(error) => {
-                let returned = right.map(|right| self.release(py, right, Outcome::Ignored));
-                returned.transpose()?;
-                Err(error)
-            }
-        }
+        self.with_time(py, |state, now| state.admit(now, ask))
     }
 
     fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission> {

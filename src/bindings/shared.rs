@@ -49,6 +49,22 @@ impl<P: Waitable + 'static> Shared<P> {
         operation(&mut self.state.lock())
     }
 
+    /// Reads the clock and changes what wakes nobody and brings no expiry nearer.
+    ///
+    /// # Errors
+    /// What the clock raises, and then nothing is changed.
+    #[inline]
+    pub(crate) fn with_time<R>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&mut P, Time) -> R,
+    ) -> PyResult<R> {
+        let now = self.read_clock(py)?;
+        let mut state = self.state.lock();
+        let now = now.unwrap_or_else(|| self.system_time(&state));
+        Ok(operation(&mut state, now))
+    }
+
     /// Reads the clock, changes what may wake somebody, and then delivers the
     /// wakes.
     ///
@@ -99,11 +115,21 @@ impl<P: Waitable + 'static> Shared<P> {
     /// Any clock but the system's is read before the lock, since it may run
     /// Python. The system's, at 25 ns, is read only if it matters, which only
     /// the state can tell.
+    #[inline]
     fn read_clock(&self, py: Python<'_>) -> PyResult<Option<Time>> {
         if self.clock.is_system() {
             Ok(None)
         } else {
             self.clock.now(py).map(Some)
+        }
+    }
+
+    #[inline]
+    fn system_time(&self, state: &P) -> Time {
+        if state.needs_time() {
+            system_now()
+        } else {
+            state.latest()
         }
     }
 
@@ -128,11 +154,7 @@ impl<P: Waitable + 'static> Shared<P> {
         operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> (R, Wakes<Waiter>) {
         let mut state = self.state.lock();
-        let now = match now {
-            Some(now) => now,
-            None if state.needs_time() => system_now(),
-            None => state.latest(),
-        };
+        let now = now.unwrap_or_else(|| self.system_time(&state));
         let result = operation(&mut state, now);
         let due = state.next_expiry().unwrap_or(Time::MAX);
         drop(state);
