@@ -1,6 +1,5 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
 use pyo3::exceptions::{
     PyBaseException, PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTimeoutError,
@@ -19,7 +18,8 @@ use crate::primitives::{Admission, Ask, Claim, Outcome, Permit as Right, Reason,
 
 /// What a permit and a wait need of the limiter that they belong to.
 pub(crate) trait Admits: Station {
-    /// Admits now, or says nothing.
+    /// Admits at once if nobody waits, or says nothing: then [`join`](Self::join)
+    /// decides.
     fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>>;
     fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission>;
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim>;
@@ -129,9 +129,6 @@ impl Acquire {
         let limiter = permit.limiter();
         if let Some(right) = limiter.admit(py, &self.ask)? {
             return Ok(Step::Done(right));
-        }
-        if self.ask.max_wait == Some(Duration::ZERO) {
-            return Err(timed_out(py, limiter, &self.ask));
         }
         let event_loop = imports::running_loop(py)?.ok_or_else(|| {
             let text = "waiting for a permit needs a running asyncio event loop; \

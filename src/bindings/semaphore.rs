@@ -196,7 +196,7 @@ fn limiter(owner: &Bound<'_, SemaphoreLimiter>) -> Limiter {
 }
 
 impl SemaphoreLimiter {
-    /// Off the fast path: who asks matters only while a grant stands unclaimed.
+    /// Off the fast path: who asks matters only while somebody waits.
     #[cold]
     fn try_acquire_from_here(
         &self,
@@ -233,7 +233,14 @@ fn next_name(py: Python<'_>) -> Py<PyString> {
 
 impl Admits for Core {
     fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>> {
-        self.with_time(py, |state, now| state.admit(now, ask))
+        let admitted = |state: &mut Semaphore<_>, now| {
+            if state.is_home_wanted() {
+                None
+            } else {
+                state.admit(now, ask)
+            }
+        };
+        self.with_time(py, admitted)
     }
 
     fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission> {

@@ -168,10 +168,6 @@ impl<W> Line<W> {
             .any(|(_, entry)| entry.state != State::Waiting)
     }
 
-    pub(crate) const fn has_grants(&self) -> bool {
-        self.granted.head().is_some()
-    }
-
     pub(crate) fn oldest_wait(&self, now: Time) -> Duration {
         self.homes
             .iter()

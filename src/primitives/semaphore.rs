@@ -188,13 +188,13 @@ impl<W> SemaphoreLimiter<W> {
         }
     }
 
-    /// Whether a rejection by [`try_acquire`](Self::try_acquire) could turn out
-    /// otherwise if the ask said where it comes from, since a grant stands
-    /// unclaimed that is stale.
+    /// Whether the answer may depend on where an ask comes from: whoever asks
+    /// shows that its home is not blocked, and grants that stand unclaimed in
+    /// other homes may be stale.
     #[must_use]
     #[inline]
     pub fn is_home_wanted(&self) -> bool {
-        self.line.has_grants()
+        !self.line.is_empty()
     }
 
     /// Admits now, or joins the line with `waiter`, which is taken only then:
@@ -308,10 +308,16 @@ impl<W> SemaphoreLimiter<W> {
             self.line.show_alive(home);
         }
         let mut wakes = Wakes::none();
-        let expired = self.line.expire(now, &mut wakes);
-        self.rejected[Reason::Wait.index()] += expired.iter().sum::<usize>() as u64;
-        self.serve(now, &mut wakes);
-        wakes
+        loop {
+            let expired = self.line.expire(now, &mut wakes);
+            self.rejected[Reason::Wait.index()] += expired.iter().sum::<usize>() as u64;
+            let revoked = self.revoked;
+            self.serve(now, &mut wakes);
+            // Whose grant is taken back here may have waited too long as well.
+            if self.revoked == revoked {
+                return wakes;
+            }
+        }
     }
 
     /// When [`expire`](Self::expire) next has something to do.
@@ -402,6 +408,9 @@ impl<W> SemaphoreLimiter<W> {
     #[inline]
     pub fn admit(&mut self, now: Time, ask: &Ask) -> Option<Permit> {
         let now = self.tick(now);
+        if let Some(home) = ask.home {
+            self.line.show_alive(home);
+        }
         if self.line.is_waiting(ask.criticality) {
             return None;
         }

@@ -36,6 +36,7 @@ pub struct Model {
     permits: BTreeMap<usize, (u32, u64)>,
     stalled: BTreeSet<u64>,
     grants: usize,
+    revoked: usize,
     last_end: u64,
     last_service: u64,
     timed_since: u64,
@@ -50,6 +51,7 @@ impl Model {
             permits: BTreeMap::new(),
             stalled: BTreeSet::new(),
             grants: 0,
+            revoked: 0,
             last_end: 0,
             last_service: 0,
             timed_since: 0,
@@ -91,6 +93,9 @@ impl Model {
         criticality: usize,
         home: Option<u64>,
     ) -> Answer {
+        if let Some(home) = home {
+            self.stalled.remove(&home);
+        }
         let is_behind = { self.waiters.iter() }
             .any(|waiter| self.is_ready(waiter) && waiter.criticality >= criticality);
         if is_behind {
@@ -199,12 +204,18 @@ impl Model {
         if let Some(home) = home {
             self.stalled.remove(&home);
         }
-        for waiter in &mut self.waiters {
-            if waiter.state == State::Waiting && waiter.bound.is_some_and(|b| b <= self.now) {
-                waiter.state = State::Refused;
+        loop {
+            for waiter in &mut self.waiters {
+                if waiter.state == State::Waiting && waiter.bound.is_some_and(|b| b <= self.now) {
+                    waiter.state = State::Refused;
+                }
+            }
+            let revoked = self.revoked;
+            self.serve();
+            if self.revoked == revoked {
+                return;
             }
         }
-        self.serve();
     }
 
     pub fn next_expiry(&self) -> Option<u64> {
@@ -296,6 +307,7 @@ impl Model {
     }
 
     fn revoke(&mut self, at: usize, stall: bool) {
+        self.revoked += 1;
         self.waiters[at].state = State::Waiting;
         self.waiters[at].granted_before = true;
         if stall {

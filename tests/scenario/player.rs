@@ -19,6 +19,8 @@ struct Sleeper(String);
 enum Holder {
     Waiting(Task),
     Holding(Permit),
+    Released,
+    /// Never had a permit, or has it no more to give back.
     Over,
 }
 
@@ -140,7 +142,11 @@ impl Player {
                 self.release(name, outcome_of(*raises), on)
             }
             Action::Forget { name } => match self.holders.get(name) {
-                Some(Holder::Holding(_)) => self.release(name, Outcome::Ignored, None),
+                Some(Holder::Holding(_)) => {
+                    let answer = self.release(name, Outcome::Ignored, None);
+                    self.holders.insert(name.clone(), Holder::Over);
+                    answer
+                }
                 other => Err(format!("{name} holds no permit: {other:?}")),
             },
             Action::Cancel { name } => self.cancel(name),
@@ -151,7 +157,10 @@ impl Player {
                 }
                 Err(_) => Ok("error"),
             },
-            Action::At { at } => self.advance(Time::from_secs_f64(*at)),
+            Action::At { at } if (0.0..f64::INFINITY).contains(at) => {
+                self.advance(Time::from_secs_f64(*at))
+            }
+            Action::At { at } => Err(format!("no such time: {at}")),
             Action::Tick { on } => {
                 let on = self.known(on)?;
                 for _ in 0..self.loops[on].ready.len() {
@@ -173,6 +182,9 @@ impl Player {
             Action::Fork { fork: true } => {
                 drop(self.limiter.reset());
                 self.first_loop = self.loops.len();
+                for event_loop in &mut self.loops {
+                    event_loop.ready.clear();
+                }
                 for holder in self.holders.values_mut() {
                     if matches!(holder, Holder::Waiting(_)) {
                         *holder = Holder::Over;
@@ -200,19 +212,14 @@ impl Player {
         }
     }
 
-    fn release(
-        &mut self,
-        name: &str,
-        outcome: Outcome,
-        on: Option<usize>,
-    ) -> Played<&'static str> {
-        match self.holders.insert(name.into(), Holder::Over) {
+    fn release(&mut self, name: &str, outcome: Outcome, on: Option<usize>) -> Played<&'static str> {
+        match self.holders.insert(name.into(), Holder::Released) {
             Some(Holder::Holding(permit)) => {
                 let wakes = self.limiter.release(self.now, permit, outcome);
                 self.deliver(wakes, on);
                 Ok("done")
             }
-            Some(Holder::Over) => {
+            Some(Holder::Released) => {
                 self.limiter.count_stray_release();
                 Ok("ignored")
             }
@@ -240,7 +247,7 @@ impl Player {
             self.now = self.now.max(due);
             let wakes = self.limiter.expire(self.now, None);
             self.deliver(wakes, None);
-            if self.limiter.next_expiry().is_some_and(|next| next <= due) {
+            if self.limiter.next_expiry() == Some(due) {
                 return Err(format!("what was due at {due:?} is due still"));
             }
         }
@@ -379,8 +386,16 @@ impl Player {
         check_near("oldest_wait", then.oldest_wait, oldest_wait)?;
         let next_expiry = next_expiry.map_or(f64::INFINITY, Time::as_secs_f64);
         check_near("next_expiry", then.next_expiry, next_expiry)?;
-        check("admitted", sorted(&then.admitted), names(&self.admitted))?;
-        check("timed_out", sorted(&then.timed_out), names(&self.timed_out))?;
+        check(
+            "admitted",
+            then.admitted.as_deref().map(sorted),
+            names(&self.admitted),
+        )?;
+        check(
+            "timed_out",
+            then.timed_out.as_deref().map(sorted),
+            names(&self.timed_out),
+        )?;
         for (name, &expected) in then.waited.iter().flatten() {
             let Some(Holder::Holding(permit)) = self.holders.get(name) else {
                 return Err(format!("waited: {name} holds no permit"));
@@ -428,7 +443,7 @@ impl Player {
 
     fn check_free(&self, name: &str) -> Played {
         match self.holders.get(name) {
-            None | Some(Holder::Over) => Ok(()),
+            None | Some(Holder::Released | Holder::Over) => Ok(()),
             Some(_) => Err(format!("{name} is taken")),
         }
     }
@@ -510,12 +525,13 @@ fn counts(names: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn sorted(names: &Option<Vec<String>>) -> Option<Vec<String>> {
-    let mut names = names.clone()?;
+fn sorted(names: &[String]) -> Vec<String> {
+    let mut names = names.to_vec();
     names.sort();
-    Some(names)
+    names
 }
 
+#[allow(clippy::needless_pass_by_value)] // the snapshot is taken to be compared
 fn check<T: PartialEq + std::fmt::Debug>(what: &str, expected: Option<T>, got: T) -> Played {
     match expected {
         Some(expected) if expected != got => {

@@ -1,0 +1,135 @@
+"""Every file of `scenarios/` is played, and everything it expects is looked at."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+
+from scenario_player import ScenarioError, load, play
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scenario_player import Scenario
+
+ROOT = Path(__file__).parent / "scenarios"
+FILES = sorted(ROOT.rglob("*.toml"))
+# A turn of uvloop also runs what becomes ready in it: there is no single tick to play.
+WITHOUT_TICKS = [path for path in FILES if "\ntick = " not in path.read_text("utf-8")]
+
+
+def each(files: list[Path]) -> pytest.MarkDecorator:
+    ids = [path.relative_to(ROOT).as_posix() for path in files]
+    return pytest.mark.parametrize("path", files, ids=ids)
+
+
+@each(FILES)
+def test_scenario(path: Path) -> None:
+    play(load(path.read_text("utf-8")))
+
+
+@each(WITHOUT_TICKS)
+def test_scenario_on_uvloop(path: Path) -> None:
+    play(load(path.read_text("utf-8")), uvloop.new_event_loop)
+
+
+def test_nothing_lies_there_that_is_not_played() -> None:
+    files = {path for path in ROOT.rglob("*") if not path.is_dir()}
+    assert files - set(FILES) == {ROOT / "README.md"}
+    assert FILES
+
+
+@each(FILES)
+def test_every_expectation_can_fail(path: Path) -> None:
+    scenario = load(path.read_text("utf-8"))
+    for number, key, changed in spoilt(scenario):
+        with pytest.raises(ScenarioError, match=rf"^step {number}: (expected|{key})"):
+            play(changed)
+
+
+def spoilt(scenario: Scenario) -> Iterator[tuple[int, str, Scenario]]:
+    """Yield the scenario with one expectation changed, for all its expectations."""
+    for index, step in enumerate(scenario["step"]):
+        for key in ["expect", *step.get("then", {})]:
+            changed = copy.deepcopy(scenario)
+            values = changed["step"][index]
+            values = values if key == "expect" else values["then"]
+            if key in values:
+                values[key] = another(values[key])
+                yield index + 1, key, changed
+
+
+def another(value: Any) -> Any:
+    match value:
+        case str():
+            return value + "?"
+        case list():
+            return [*value, "nobody"]
+        case dict():
+            return value | {"nobody": 1}
+        case _:
+            return 1.0 if value == math.inf else value + 1
+
+
+SOUND = """
+    about = "A permit is taken and given back."
+    [limiter]
+    kind = "semaphore"
+    limit = 1
+    [[step]]
+    try_acquire = "a"
+    cost = 1
+    expect = "admitted"
+    then = { in_flight = 1 }
+    [[step]]
+    release = "a"
+"""
+
+
+def test_a_sound_scenario_is_played() -> None:
+    play(load(SOUND))
+
+
+@pytest.mark.parametrize(
+    ("part", "replacement"),
+    [
+        ("about", "abuot"),
+        ("limit = 1", "limit = 1\nlimits = 1"),
+        ('kind = "semaphore"', 'kind = "semaphor"'),
+        ("limit = 1", "limit = 0"),
+        ("try_acquire", "tryacquire"),
+        ("expect = ", "expects = "),
+        ("in_flight", "inflight"),
+        ("in_flight = 1", "in_flight = 1.0"),
+        ("in_flight = 1", 'in_flight = "1"'),
+        ("cost = 1", "cost = 1.0"),
+        ("cost = 1", "cost = true"),
+        ("cost = 1", "timeout = 1"),
+        ("cost = 1", 'acquire = "b"'),
+        ("cost = 1", 'loop = "all"'),
+        ('release = "a"', 'release = "b"'),
+        ('release = "a"', 'cancel = "a"'),
+        ('release = "a"', 'release = "a"\ncost = 1'),
+        ('release = "a"', 'release = "a"\nraises = "OSError"'),
+        ('release = "a"', 'release = "a"\noutcome = "failure"'),
+        ('release = "a"', 'try_acquire = "a"'),
+        ('release = "a"', 'acquire = "b"\ntimeout = -1'),
+        ('release = "a"', "at = -1"),
+        ('release = "a"', "at = inf"),
+        ('release = "a"', 'settle = "main"'),
+        ('release = "a"', 'tick = "main"'),
+        ('release = "a"', 'close_loop = "main"'),
+        ('release = "a"', "fork = false"),
+        ('release = "a"', "then = { waited = { b = 0 } }"),
+    ],
+)
+def test_what_is_not_of_the_format_is_refused(part: str, replacement: str) -> None:
+    broken = SOUND.replace(part, replacement, 1)
+    assert broken != SOUND
+    with pytest.raises(ScenarioError):
+        play(load(broken))
