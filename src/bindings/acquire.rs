@@ -102,7 +102,12 @@ impl Acquire {
     /// One step of an await: the future to yield, or `None` when it holds the
     /// permit.
     fn step<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let step = match self.stage.load(Ordering::Relaxed) {
+        // A task drives it as the coroutine that it looks like, without __await__.
+        let mut stage = self.stage.load(Ordering::Relaxed);
+        if stage == NEW && self.turn(NEW, STARTED) {
+            stage = STARTED;
+        }
+        let step = match stage {
             STARTED => self.begin(py, permit),
             WAITING => self.claim(py, permit),
             _ => {
