@@ -56,8 +56,10 @@ class SemaphoreLimiter(_core.SemaphoreLimiter):
             operation: As in `acquire()`.
 
         Raises:
-            TypeError: If the function is a generator function.
+            TypeError: If the function is a generator function, or an argument of a wrong type.
+            ValueError: If `cost` is out of its range.
         """
+        self.acquire(cost, operation=operation).close()  # refused here, and not at each call
 
         def acquire() -> Acquire:
             return self.acquire(cost, operation=operation)

@@ -157,20 +157,21 @@ impl Acquire {
 
     fn claim<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Step<'py>> {
         let limiter = permit.limiter();
-        // Put back while it goes on waiting, so that an error on the way cancels
-        // it and nobody else can claim it meanwhile.
+        // Taken out, so that nobody else can claim it meanwhile, and put back
+        // unless it is used up, so that an error on the way cancels it.
         let Some(ticket) = permit.take_ticket() else {
             return Err(PyRuntimeError::new_err(
                 "an acquire() is awaited by one task",
             ));
         };
         loop {
-            match limiter.claim(py, ticket)? {
-                Claim::Admitted(right) => return Ok(Step::Done(right)),
-                Claim::Rejected(refusal) => {
-                    return Err(refused(py, limiter, &self.ask, refusal.reason));
-                }
-                Claim::Waiting => permit.set_ticket(ticket),
+            let claim = limiter.claim(py, ticket);
+            if let Ok(Claim::Admitted(right)) = claim {
+                return Ok(Step::Done(right));
+            }
+            permit.set_ticket(ticket);
+            if let Claim::Rejected(refusal) = claim? {
+                return Err(refused(py, limiter, &self.ask, refusal.reason));
             }
             let event_loop = imports::running_loop(py)?
                 .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;

@@ -65,8 +65,11 @@ impl<P: Waitable + 'static> Shared<P> {
         Ok(operation(&mut state, now))
     }
 
-    /// Reads the clock, changes what may wake somebody, and then delivers the
-    /// wakes.
+    /// Reads the clock, changes what may wake somebody or bring an expiry nearer,
+    /// and then delivers the wakes.
+    ///
+    /// It reads the system's clock too, even if nothing depended on the time until
+    /// now: what begins here (a wait, a limit) begins at the true time.
     ///
     /// # Errors
     /// What the clock raises, and then nothing is changed.
@@ -75,12 +78,13 @@ impl<P: Waitable + 'static> Shared<P> {
         py: Python<'_>,
         operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> PyResult<(R, PyResult<()>)> {
-        let now = self.read_clock(py)?;
-        Ok(self.change_at(py, now, operation))
+        let now = self.clock.now(py)?;
+        Ok(self.change_at(py, Some(now), operation))
     }
 
-    /// The same where there is no going back: for a clock that fails, time
-    /// stands still.
+    /// The same for what gives back or answers, where there is no going back: for a
+    /// clock that fails, time stands still, and the system's is read only if it
+    /// matters.
     pub(crate) fn change_surely<R>(
         &self,
         py: Python<'_>,

@@ -2,12 +2,13 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::imports;
-use super::waiter::{LOOK_UP, Station, home_of};
+use super::waiter::{LOOK_UP, Station, home_of, insist};
 use crate::primitives::Time;
 
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -118,8 +119,15 @@ impl Timers {
             station: self.station.clone(),
             event_loop: event_loop.clone().unbind(),
         };
+        let sweep = Bound::new(py, sweep)?;
         let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
-        let handle = if is_here {
+        // Set twice it fires twice, and finds nothing to do the second time.
+        let (handle, interrupted) = insist(py, || {
+            if !is_here {
+                // Only a loop itself may set its timer: there the sweep does.
+                let call = intern!(py, "call_soon_threadsafe");
+                return event_loop.call_method1(call, (&sweep,)).map(|_| None);
+            }
             let clock = station.clock();
             let mut delay = due.since(clock.now_or_stand_still(py));
             if !clock.is_system() {
@@ -128,23 +136,25 @@ impl Timers {
             }
             let delay = delay.as_secs_f64();
             event_loop
-                .call_method1(intern!(py, "call_later"), (delay, sweep))
+                .call_method1(intern!(py, "call_later"), (delay, &sweep))
                 .map(Some)
-        } else {
-            // Only a loop itself may set its timer: there the sweep does.
-            event_loop
-                .call_method1(intern!(py, "call_soon_threadsafe"), (sweep,))
-                .map(|_| None)
-        };
-        match handle {
+        });
+        let set = match handle {
             Ok(handle) => cancel(py, self.put(event_loop, handle)),
-            // Closed: it has nobody left who could be answered.
-            Err(error) if error.is_instance_of::<pyo3::exceptions::PyRuntimeError>(py) => {
+            Err(error) => {
+                // Closed, as a rule: it has nobody left who could be answered.
                 drop(self.forget(event_loop));
-                Ok(())
+                if is_here {
+                    Err(error)
+                } else {
+                    if !error.is_instance_of::<PyRuntimeError>(py) {
+                        error.write_unraisable(py, Some(event_loop));
+                    }
+                    Ok(())
+                }
             }
-            Err(error) => Err(error),
-        }
+        };
+        interrupted.and(set)
     }
 
     /// Notes the handle of a timer; what it replaces is to be cancelled, on its

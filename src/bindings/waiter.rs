@@ -78,32 +78,55 @@ impl Waiter {
         }
     }
 
-    /// Wakes; `false` if nobody can be woken any more.
-    fn wake(self, py: Python<'_>) -> PyResult<bool> {
+    /// Wakes; `false` if nobody can be woken any more. To wake twice does no harm.
+    fn wake(&self, py: Python<'_>) -> PyResult<bool> {
         let (event_loop, future) = match self {
             Self::Thread(parker) => {
                 parker.unpark();
                 return Ok(true);
             }
-            Self::Task { event_loop, future } => (event_loop.into_bound(py), future.into_bound(py)),
+            Self::Task { event_loop, future } => (event_loop.bind(py), future.bind(py)),
         };
         // The loop itself is asked, not the thread it ran in when the wait
         // began: a loop may be run again elsewhere.
-        let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(&event_loop));
+        let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
         let sent = if is_here {
             future.call_method1(intern!(py, "set_result"), (py.None(),))
         } else {
             let wake = wake_function(py)?;
-            event_loop.call_method1(intern!(py, "call_soon_threadsafe"), (wake, &future))
+            event_loop.call_method1(intern!(py, "call_soon_threadsafe"), (wake, future))
         };
         match sent {
             Ok(_) => Ok(true),
-            Err(error) if !error.is_instance_of::<PyException>(py) => Err(error),
-            // Done already: cancelled, and about to give its ticket back.
-            // Otherwise the loop is closed.
+            Err(error) if is_interrupt(py, &error) => Err(error),
+            // Done already: woken before, or cancelled and about to give its ticket
+            // back. Otherwise the loop is closed.
             Err(_) => future.call_method0(intern!(py, "done"))?.is_truthy(),
         }
     }
+}
+
+/// Whether an error comes from outside, as a `KeyboardInterrupt` does, and says
+/// nothing about what was tried.
+fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
+    !error.is_instance_of::<PyException>(py)
+}
+
+/// Tries again what an interrupt struck, for as long as that helps; the first
+/// interrupt is returned beside the result. Only for what may be done twice.
+pub(crate) fn insist<T>(
+    py: Python<'_>,
+    mut action: impl FnMut() -> PyResult<T>,
+) -> (PyResult<T>, PyResult<()>) {
+    const TRIES: usize = 8;
+    let mut interrupted = Ok(());
+    for _ in 1..TRIES {
+        match action() {
+            Err(error) if is_interrupt(py, &error) => interrupted = interrupted.and(Err(error)),
+            result => return (result, interrupted),
+        }
+    }
+    (action(), interrupted)
 }
 
 /// Delivers the wakes of `station`. Whoever cannot be woken is passed over for
@@ -117,12 +140,15 @@ pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter
     let mut wakes = wakes.into_iter();
     let mut more = VecDeque::new();
     while let Some(wake) = wakes.next().or_else(|| more.pop_front()) {
-        let is_woken = wake.waiter.wake(py).unwrap_or_else(|error| {
-            if first_error.is_ok() {
-                first_error = Err(error);
+        let (is_woken, interrupted) = insist(py, || wake.waiter.wake(py));
+        first_error = first_error.and(interrupted);
+        let is_woken = match is_woken {
+            Ok(is_woken) => is_woken,
+            Err(error) => {
+                first_error = first_error.and(Err(error));
+                false
             }
-            false
-        });
+        };
         if !is_woken {
             let now = station.clock().now_or_stand_still(py);
             more.extend(station.withdraw(now, wake.ticket));

@@ -335,8 +335,9 @@ impl<W> SemaphoreLimiter<W> {
             .filter(|&at| at < Time::MAX)
     }
 
-    /// Whether the next decision depends on the time. If not, any earlier `now`
-    /// does as well, and the reading of a clock can be saved.
+    /// Whether admitting, releasing and expiring depend on the time. If not, any
+    /// earlier `now` does as well, and the reading of a clock can be saved. To
+    /// join the line and to change the limit take the true time always.
     #[must_use]
     #[inline]
     pub fn needs_time(&self) -> bool {

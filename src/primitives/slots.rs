@@ -47,6 +47,7 @@ impl Slots {
         if (0.0..=MAX_LIMIT).contains(&limit) {
             if self.limit >= 1.0 && limit < 1.0 {
                 self.timed_since = now;
+                self.last_service = Duration::ZERO;
             }
             self.limit = limit;
             Ok(())
