@@ -176,7 +176,7 @@ impl Acquire {
             let event_loop = imports::running_loop(py)?
                 .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
             let (waiter, future) = waiter::task_waiter(&event_loop)?;
-            if limiter.renew(ticket, waiter).is_ok() {
+            if limiter.renew(ticket, waiter) {
                 return Ok(Step::Yield(suspend(&future)?));
             }
         }
@@ -362,10 +362,7 @@ pub(crate) fn acquire_blocking(py: Python<'_>, limiter: &Limiter, ask: &Ask) -> 
             Ok(Claim::Rejected(refusal)) => break Err(refused(py, limiter, &ask, refusal.reason)),
             Err(error) => break Err(error),
             Ok(Claim::Waiting) => {
-                if limiter
-                    .renew(ticket, Waiter::Thread(parker.clone()))
-                    .is_err()
-                {
+                if !limiter.renew(ticket, Waiter::Thread(parker.clone())) {
                     parker.unpark();
                 }
             }

@@ -8,8 +8,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::config;
 use super::waiter::Station;
+use super::{config, exit};
 use crate::primitives::Time;
 
 /// Where `now` comes from.
@@ -42,6 +42,7 @@ impl Clock {
             Self::System => Ok(system_now()),
             Self::Manual(time) => Ok(time.now()),
             Self::Custom(clock) => {
+                let _calling = exit::Calling::new(py);
                 let now = clock.bind(py).call_method0(intern!(py, "now"))?;
                 let seconds: f64 = now.extract()?;
                 if seconds.is_finite() {

@@ -1,9 +1,11 @@
-//! Threads that are parked when the interpreter exits.
+//! Threads that are still there when the interpreter exits.
 //!
-//! A daemon thread that attaches while the interpreter is being finalized is
-//! ended by `CPython` (before 3.14) with `pthread_exit`, which unwinds through our
-//! frames and aborts the process. So a parked thread stays parked from the moment
-//! when exit begins.
+//! `CPython` (before 3.14) ends a daemon thread that wants the interpreter back
+//! while it is being finalized by `pthread_exit`. That unwinds through our frames,
+//! if the thread is inside a call of ours, and aborts the process. So from the
+//! moment when exit begins, threads other than the main one stay where no
+//! interpreter is needed: parked for ever, as `CPython` itself keeps them from
+//! 3.14 on.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -11,32 +13,59 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-// Sequentially consistent: either a thread that attaches sees that exit has
-// begun, or exit sees that it is attaching.
+use super::imports;
+
+// Sequentially consistent: either a thread that enters sees that exit has begun,
+// or exit sees that it is inside.
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
-static ATTACHING: AtomicUsize = AtomicUsize::new(0);
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
 
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Runs `action` detached. While the interpreter exits it does not come back,
-/// except on the main thread, which is the one that exits.
+/// A stretch in which this thread may lose the interpreter inside our frames,
+/// since Python runs: exit waits for its end.
+pub(crate) struct Calling(());
+
+impl Calling {
+    pub(crate) fn new(py: Python<'_>) -> Self {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        if IS_EXITING.load(Ordering::SeqCst) && !imports::is_main_thread(py).unwrap_or(true) {
+            INSIDE.fetch_sub(1, Ordering::SeqCst);
+            py.detach(|| {
+                loop {
+                    thread::park();
+                }
+            });
+        }
+        Self(())
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        INSIDE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs `action` detached, and attaches again unless exit has begun.
 pub(crate) fn detach<T: Send>(
     py: Python<'_>,
     is_main: bool,
     action: impl FnOnce() -> T + Send,
 ) -> T {
-    let result = py.detach(|| {
+    let (result, attaching) = py.detach(|| {
         let result = action();
-        ATTACHING.fetch_add(1, Ordering::SeqCst);
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        let attaching = Calling(());
         if IS_EXITING.load(Ordering::SeqCst) && !is_main {
-            ATTACHING.fetch_sub(1, Ordering::SeqCst);
+            drop(attaching);
             loop {
                 thread::park();
             }
         }
-        result
+        (result, attaching)
     });
-    ATTACHING.fetch_sub(1, Ordering::SeqCst);
+    drop(attaching);
     result
 }
 
@@ -46,13 +75,13 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Lets those who are attaching finish, and nobody begin.
+/// Lets those who are inside finish, and nobody begin.
 #[pyfunction]
 fn begin_exit(py: Python<'_>) {
     IS_EXITING.store(true, Ordering::SeqCst);
     py.detach(|| {
         let since = Instant::now();
-        while ATTACHING.load(Ordering::SeqCst) > 0 && since.elapsed() < LONGEST {
+        while INSIDE.load(Ordering::SeqCst) > 0 && since.elapsed() < LONGEST {
             thread::sleep(Duration::from_millis(1));
         }
     });

@@ -1,6 +1,7 @@
 //! After a fork the child begins anew: the waiters and the permits it has
 //! copied belong to the parent.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -15,6 +16,14 @@ static STATIONS: Mutex<Registry> = Mutex::new(Registry {
     stations: Vec::new(),
     prune_at: 64,
 });
+
+/// How often this process has been forked off.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Differs in the child from what it was in the parent.
+pub(crate) fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
 
 struct Registry {
     stations: Vec<Weak<dyn Station>>,
@@ -46,6 +55,7 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
 
 #[pyfunction]
 fn begin_anew() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
     let stations: Vec<Arc<dyn Station>> = STATIONS
         .lock()
         .stations

@@ -15,6 +15,7 @@ mod config;
 mod exit;
 mod fork;
 mod imports;
+mod interpreters;
 mod permit;
 mod rejection;
 mod semaphore;
@@ -29,21 +30,20 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    #[pymodule_export]
-    use super::acquire::Acquire;
-    #[pymodule_export]
-    use super::clock::ManualClock;
-    #[pymodule_export]
-    use super::permit::Permit;
-    #[pymodule_export]
-    use super::rejection::Rejection;
-    #[pymodule_export]
-    use super::semaphore::SemaphoreLimiter;
+    use super::{acquire, clock, exit, fork, interpreters, permit, rejection, semaphore};
 
+    // The classes are added here and not by `#[pymodule_export]`, which would make
+    // them before an interpreter is refused, for all interpreters.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        interpreters::refuse_all_but_the_main()?;
+        module.add_class::<acquire::Acquire>()?;
+        module.add_class::<clock::ManualClock>()?;
+        module.add_class::<permit::Permit>()?;
+        module.add_class::<rejection::Rejection>()?;
+        module.add_class::<semaphore::SemaphoreLimiter>()?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        super::exit::install(module.py())?;
-        super::fork::install(module.py())
+        exit::install(module.py())?;
+        fork::install(module.py())
     }
 }

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::acquire::Limiter;
-use super::{config, imports};
+use super::{config, exit, imports};
 use crate::primitives::{Outcome, Permit as Right, Ticket};
 
 /// The right to be in flight, given back exactly once.
@@ -212,6 +212,7 @@ impl Drop for Permit {
 /// be told.
 pub(crate) fn in_destructor(action: impl FnOnce(Python<'_>) -> PyResult<()>) {
     Python::try_attach(|py| {
+        let _calling = exit::Calling::new(py);
         let pending = PyErr::take(py);
         if let Err(error) = action(py) {
             error.write_unraisable(py, None);

@@ -306,7 +306,7 @@ impl Waitable for Semaphore<Waiter> {
         self.latest()
     }
 
-    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter> {
+    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<Option<Waiter>, Waiter> {
         self.renew(ticket, waiter)
     }
 

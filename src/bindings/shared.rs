@@ -183,8 +183,10 @@ impl<P: Waitable + 'static> Station for Shared<P> {
             .1
     }
 
-    fn renew(&self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter> {
-        self.state.lock().renew(ticket, waiter)
+    fn renew(&self, ticket: Ticket, waiter: Waiter) -> bool {
+        // What it had, or this one, is dropped after the lock.
+        let renewed = self.state.lock().renew(ticket, waiter);
+        renewed.is_ok()
     }
 
     fn waits(&self, home: Home) -> bool {

@@ -7,8 +7,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::imports;
 use super::waiter::{LOOK_UP, Station, home_of, insist};
+use super::{exit, imports};
 use crate::primitives::Time;
 
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -120,6 +120,7 @@ impl Timers {
             event_loop: event_loop.clone().unbind(),
         };
         let sweep = Bound::new(py, sweep)?;
+        let _calling = exit::Calling::new(py);
         let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
         // Set twice it fires twice, and finds nothing to do the second time.
         let (handle, interrupted) = insist(py, || {
@@ -200,10 +201,13 @@ impl Timers {
 
 fn cancel(py: Python<'_>, handle: Option<Py<PyAny>>) -> PyResult<()> {
     match handle {
-        Some(handle) => handle
-            .bind(py)
-            .call_method0(intern!(py, "cancel"))
-            .map(drop),
+        Some(handle) => {
+            let _calling = exit::Calling::new(py);
+            handle
+                .bind(py)
+                .call_method0(intern!(py, "cancel"))
+                .map(drop)
+        }
         None => Ok(()),
     }
 }

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use super::clock::Clock;
-use super::{exit, imports};
+use super::{exit, fork, imports};
 use crate::primitives::{Home, Ticket, Time, Wakes};
 
 /// How often a parked thread looks up: for signals on the main thread, and for
@@ -28,7 +28,7 @@ pub(crate) trait Waitable: Send {
     /// Whether `now` matters; if not, `latest` will do.
     fn needs_time(&self) -> bool;
     fn latest(&self) -> Time;
-    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter>;
+    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<Option<Waiter>, Waiter>;
     fn waits(&self, home: Home) -> bool;
     fn has_unclaimed(&self) -> bool;
     fn waiters(&self) -> impl Iterator<Item = &Waiter>;
@@ -43,7 +43,8 @@ pub(crate) trait Station: Send + Sync {
     /// Takes what the ticket was granted back without delivering the wakes.
     fn withdraw(&self, now: Time, ticket: Ticket) -> Wakes<Waiter>;
     fn sweep(&self, py: Python<'_>, home: Option<Home>) -> PyResult<()>;
-    fn renew(&self, ticket: Ticket, waiter: Waiter) -> Result<(), Waiter>;
+    /// Whether the ticket goes on waiting, with this to wake it.
+    fn renew(&self, ticket: Ticket, waiter: Waiter) -> bool;
     fn waits(&self, home: Home) -> bool;
     fn has_unclaimed(&self) -> bool;
     fn next_expiry(&self) -> Option<Time>;
@@ -136,6 +137,7 @@ pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter
     if wakes.is_empty() {
         return Ok(());
     }
+    let _calling = exit::Calling::new(py);
     let mut first_error = Ok(());
     let mut wakes = wakes.into_iter();
     let mut more = VecDeque::new();
@@ -195,6 +197,7 @@ pub(crate) fn task_waiter<'py>(
     event_loop: &Bound<'py, PyAny>,
 ) -> PyResult<(Waiter, Bound<'py, PyAny>)> {
     let py = event_loop.py();
+    let _calling = exit::Calling::new(py);
     let future = event_loop.call_method0(intern!(py, "create_future"))?;
     let waiter = Waiter::Task {
         event_loop: event_loop.clone().unbind(),
@@ -237,6 +240,7 @@ impl Parker {
 pub(crate) fn park(py: Python<'_>, station: &dyn Station, parker: &Parker) -> PyResult<()> {
     let is_main = imports::is_main_thread(py)?;
     let is_real = station.clock().is_system();
+    let generation = fork::generation();
     loop {
         let mut slept_from = station.clock().now(py)?;
         let is_woken = exit::detach(py, is_main, || {
@@ -260,6 +264,10 @@ pub(crate) fn park(py: Python<'_>, station: &dyn Station, parker: &Parker) -> Py
             return Ok(());
         }
         py.check_signals()?;
+        // A handler may have forked, and in the child nobody knows of this wait.
+        if fork::generation() != generation {
+            return Ok(());
+        }
         station.sweep(py, Some(home_of_thread()))?;
     }
 }

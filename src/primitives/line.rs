@@ -211,14 +211,12 @@ impl<W> Line<W> {
         Ticket { key, serial }
     }
 
-    /// Gives a ticket whose signal was used up something to be woken with; hands
-    /// it back if the ticket no longer waits and has to be claimed instead.
-    pub(crate) fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<(), W> {
+    /// Gives a ticket whose signal was used up something to be woken with, and
+    /// returns what it had; hands it back if the ticket no longer waits and has to
+    /// be claimed instead.
+    pub(crate) fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<Option<W>, W> {
         match self.find(ticket) {
-            Some(entry) if entry.state == State::Waiting => {
-                entry.waiter = Some(waiter);
-                Ok(())
-            }
+            Some(entry) if entry.state == State::Waiting => Ok(entry.waiter.replace(waiter)),
             _ => Err(waiter),
         }
     }
@@ -251,13 +249,13 @@ impl<W> Line<W> {
     }
 
     /// What a ticket is worth now. Granted and refused tickets end with it.
-    pub(crate) fn claim(&mut self, ticket: Ticket) -> Standing {
+    pub(crate) fn claim(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) -> Standing {
         let standing = self.standing(ticket);
         if matches!(
             standing,
             Standing::Granted { .. } | Standing::Refused { .. }
         ) {
-            self.remove(ticket.key);
+            wakes.discard(self.remove(ticket.key));
         }
         standing
     }
@@ -270,12 +268,12 @@ impl<W> Line<W> {
     }
 
     /// Ends a ticket, whatever it is worth.
-    pub(crate) fn leave(&mut self, ticket: Ticket) -> Standing {
+    pub(crate) fn leave(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) -> Standing {
         let standing = self.standing(ticket);
         if standing != Standing::Unknown {
             // The waiter of a blocked home cannot leave: this one moves.
             self.revive(self.entries[ticket.key as usize].home);
-            self.remove(ticket.key);
+            wakes.discard(self.remove(ticket.key));
         }
         standing
     }
@@ -412,18 +410,20 @@ impl<W> Line<W> {
         key
     }
 
-    fn remove(&mut self, key: u32) {
+    /// Returns what it would have been woken with.
+    fn remove(&mut self, key: u32) -> Option<W> {
         match self.entries[key as usize].state {
             State::Waiting => self.leave_lane(key),
             State::Granted(_) => self.granted.unlink(&mut self.entries, key),
             State::Refused(_) => {}
         }
-        let home = self.entries.remove(key as usize).home;
+        let Entry { home, waiter, .. } = self.entries.remove(key as usize);
         self.homes[home].members -= 1;
         if self.homes[home].members == 0 {
             let home = self.homes.remove(home);
             self.home_keys.remove(&home.id);
         }
+        waiter
     }
 
     /// Puts a waiting entry into its lane, in order of age.

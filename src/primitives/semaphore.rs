@@ -226,14 +226,14 @@ impl<W> SemaphoreLimiter<W> {
         let mut wakes = Wakes::none();
         // Whoever claims is not blocked, so that its neighbours may be next.
         let is_revived = self.line.show_alive_at(ticket);
-        let mut standing = self.line.claim(ticket);
+        let mut standing = self.line.claim(ticket, &mut wakes);
         if let Standing::Waiting { granted_before } = standing {
             self.serve(now, &mut wakes);
             self.line.show_alive_at(ticket);
             if granted_before {
-                self.take_over(now, ticket);
+                self.take_over(now, ticket, &mut wakes);
             }
-            standing = self.line.claim(ticket);
+            standing = self.line.claim(ticket, &mut wakes);
         } else if is_revived {
             self.serve(now, &mut wakes);
         }
@@ -253,21 +253,24 @@ impl<W> SemaphoreLimiter<W> {
         (claim, wakes)
     }
 
-    /// Gives a ticket that goes on waiting something to be woken with.
+    /// Gives a ticket that goes on waiting something to be woken with, and returns
+    /// what it had before.
     ///
     /// # Errors
     /// Hands it back if the ticket no longer waits: claim it again.
-    pub fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<(), W> {
+    pub fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<Option<W>, W> {
         self.line.renew(ticket, waiter)
     }
 
     /// Gives a ticket up. If it was granted meanwhile, the next one gets it.
     pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
         let now = self.tick(now);
-        if let Standing::Granted { cost, .. } = self.line.leave(ticket) {
+        let mut wakes = Wakes::none();
+        if let Standing::Granted { cost, .. } = self.line.leave(ticket, &mut wakes) {
             self.slots.put_back(cost);
         }
-        self.served(now)
+        self.serve(now, &mut wakes);
+        wakes
     }
 
     /// Gives a permit back; a permit from before a [`reset`](Self::reset) gives
@@ -477,7 +480,7 @@ impl<W> SemaphoreLimiter<W> {
     /// Lets a late claimer who is the head have what younger ones elsewhere were
     /// granted and have not claimed: whoever comes first. So homes that are all
     /// slow still make progress.
-    fn take_over(&mut self, now: Time, ticket: Ticket) {
+    fn take_over(&mut self, now: Time, ticket: Ticket, wakes: &mut Wakes<W>) {
         let Some(head) = self.line.head_if(ticket) else {
             return;
         };
@@ -489,7 +492,7 @@ impl<W> SemaphoreLimiter<W> {
             self.revoked += 1;
         }
         self.slots.take(head.cost);
-        // No wake: whoever claims is awake.
-        let _ = self.line.grant(head, now);
+        // Whoever claims is awake.
+        wakes.discard(self.line.grant(head, now).map(|wake| wake.waiter));
     }
 }

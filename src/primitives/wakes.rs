@@ -15,32 +15,46 @@ pub struct Wake<W> {
 
 /// The signals that an operation asks its caller to deliver after the lock is
 /// released.
+///
+/// What waiters it has no more use for travels with it, to be dropped there too.
 #[derive(Debug)]
 #[must_use = "a waiter that is not woken waits for ever"]
-pub struct Wakes<W>(Vec<Wake<W>>);
+pub struct Wakes<W> {
+    wakes: Vec<Wake<W>>,
+    discarded: Vec<W>,
+}
 
 impl<W> Wakes<W> {
     /// Nobody to wake; allocates nothing.
     pub const fn none() -> Self {
-        Self(Vec::new())
+        Self {
+            wakes: Vec::new(),
+            discarded: Vec::new(),
+        }
     }
 
     /// How many there are to wake.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.wakes.len()
     }
 
     /// Whether there is nobody to wake.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.wakes.is_empty()
+    }
+}
+
+impl<W> Wakes<W> {
+    pub(crate) fn discard(&mut self, waiter: Option<W>) {
+        self.discarded.extend(waiter);
     }
 }
 
 impl<W> Extend<Wake<W>> for Wakes<W> {
     fn extend<I: IntoIterator<Item = Wake<W>>>(&mut self, wakes: I) {
-        self.0.extend(wakes);
+        self.wakes.extend(wakes);
     }
 }
 
@@ -49,6 +63,6 @@ impl<W> IntoIterator for Wakes<W> {
     type IntoIter = std::vec::IntoIter<Wake<W>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.wakes.into_iter()
     }
 }
