@@ -195,6 +195,7 @@ impl Model {
     pub fn update(&mut self, limit: f64) {
         if self.limit >= 1.0 && limit < 1.0 {
             self.timed_since = self.now;
+            self.last_service = 0;
         }
         self.limit = limit;
         self.serve();
