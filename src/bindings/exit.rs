@@ -7,7 +7,7 @@
 //! interpreter is needed: parked for ever, as `CPython` itself keeps them from
 //! 3.14 on.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::imports;
 // Sequentially consistent: either a thread that enters sees that exit has begun,
 // or exit sees that it is inside.
 static IS_EXITING: AtomicBool = AtomicBool::new(false);
-static INSIDE: AtomicUsize = AtomicUsize::new(0);
+static INSIDE: AtomicIsize = AtomicIsize::new(0);
 
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -43,6 +43,8 @@ impl Calling {
 
 impl Drop for Calling {
     fn drop(&mut self) {
+        // Below zero where the one who forked was inside itself; it is not waited
+        // for, since it is the one who exits.
         INSIDE.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -67,6 +69,12 @@ pub(crate) fn detach<T: Send>(
     });
     drop(attaching);
     result
+}
+
+/// In the child after a fork: the threads that were inside are not there.
+pub(crate) fn begin_anew() {
+    INSIDE.store(0, Ordering::SeqCst);
+    IS_EXITING.store(false, Ordering::SeqCst);
 }
 
 pub(crate) fn install(py: Python<'_>) -> PyResult<()> {

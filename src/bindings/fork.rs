@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::exit;
 use super::waiter::Station;
 
 // Locked only while attached and never across Python, so that no other thread
@@ -56,6 +57,7 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn begin_anew() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    exit::begin_anew();
     let stations: Vec<Arc<dyn Station>> = STATIONS
         .lock()
         .stations
