@@ -1,0 +1,331 @@
+"""A permit is given back exactly once, with the outcome that its work had."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import pickle
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from sluicegate import (
+    Acquire,
+    Criticality,
+    Outcome,
+    Permit,
+    Reason,
+    Rejected,
+    Rejection,
+    SemaphoreLimiter,
+    SluicegateError,
+)
+
+pytestmark = pytest.mark.timeout(20)
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
+
+class RejectedInTime(Rejected, TimeoutError):
+    pass
+
+
+class SlowError(TimeoutError):
+    pass
+
+
+def take(limiter: SemaphoreLimiter, cost: int = 1) -> Permit:
+    permit = limiter.try_acquire(cost)
+    assert isinstance(permit, Permit)
+    return permit
+
+
+def refuse(limiter: SemaphoreLimiter, cost: int = 1) -> Rejection:
+    rejection = limiter.try_acquire(cost)
+    assert isinstance(rejection, Rejection)
+    return rejection
+
+
+REJECTION = Rejection("api", "limit")
+ENDINGS: list[tuple[BaseException | None, Outcome]] = [
+    (None, Outcome.SUCCESS),
+    (TimeoutError(), Outcome.OVERLOAD),
+    (SlowError(), Outcome.OVERLOAD),
+    (asyncio.CancelledError(), Outcome.IGNORED),
+    (KeyboardInterrupt(), Outcome.IGNORED),
+    (GeneratorExit(), Outcome.IGNORED),
+    (SystemExit(), Outcome.IGNORED),
+    (ValueError(), Outcome.IGNORED),
+    (ConnectionRefusedError(), Outcome.IGNORED),
+    (ExceptionGroup("both", [TimeoutError(), ValueError()]), Outcome.IGNORED),
+    (Rejected(REJECTION), Outcome.IGNORED),
+    (RejectedInTime(REJECTION), Outcome.IGNORED),
+]
+NAMES = [type(error).__name__ for error, _ in ENDINGS]
+
+
+@pytest.mark.parametrize("way", ["permit", "with", "async with"])
+@pytest.mark.parametrize(("error", "outcome"), ENDINGS, ids=NAMES)
+def test_the_end_of_a_block_is_classified(
+    way: str, error: BaseException | None, outcome: Outcome
+) -> None:
+    limiter = SemaphoreLimiter(1)
+
+    def work() -> None:
+        assert limiter.in_flight == 1
+        if error is not None:
+            raise error
+
+    async def in_task() -> None:
+        async with limiter.acquire():
+            work()
+
+    def run() -> None:
+        if way == "async with":
+            # By hand, since a loop has its own mind about some of these.
+            in_task().send(None)
+        else:
+            with take(limiter) if way == "permit" else limiter.acquire():
+                work()
+
+    if error is None and way != "async with":
+        run()
+    else:
+        with pytest.raises(StopIteration if error is None else type(error)) as raised:
+            run()
+        assert error is None or raised.value is error
+    assert limiter.in_flight == 0
+    assert limiter.snapshot().outcomes == {outcome: 1}
+
+
+@pytest.mark.parametrize("chosen", list(Outcome))
+@pytest.mark.parametrize("error", [None, TimeoutError(), ValueError()])
+def test_an_outcome_that_is_set_overrules(chosen: Outcome, error: Exception | None) -> None:
+    limiter = SemaphoreLimiter(1)
+    with contextlib.suppress(TimeoutError, ValueError), limiter.acquire() as permit:
+        assert permit.outcome is None
+        permit.outcome = chosen
+        assert permit.outcome is chosen
+        if error is not None:
+            raise error
+    assert limiter.snapshot().outcomes == {chosen: 1}
+
+
+def test_an_outcome_can_be_unset_again() -> None:
+    limiter = SemaphoreLimiter(1)
+    with contextlib.suppress(TimeoutError), take(limiter) as permit:
+        permit.outcome = Outcome.SUCCESS
+        permit.outcome = None
+        raise TimeoutError
+    assert limiter.snapshot().outcomes == {Outcome.OVERLOAD: 1}
+
+
+@pytest.mark.parametrize("outcome", [*Outcome, "success", "ignored", "overload"])
+def test_release_says_how_it_ended(outcome: Outcome) -> None:
+    limiter = SemaphoreLimiter(1)
+    take(limiter).release(outcome)
+    assert limiter.snapshot().outcomes == {Outcome(outcome): 1}
+
+
+def test_release_is_a_success_unless_told() -> None:
+    limiter = SemaphoreLimiter(2)
+    take(limiter).release()
+    permit = take(limiter)
+    permit.outcome = Outcome.OVERLOAD
+    permit.release()
+    assert limiter.snapshot().outcomes == {Outcome.SUCCESS: 1, Outcome.OVERLOAD: 1}
+
+
+@pytest.mark.parametrize("bad", ["bad", "SUCCESS", 0, object(), Reason.LIMIT, Outcome])
+def test_a_release_with_no_outcome_keeps_the_permit(bad: Any) -> None:
+    limiter = SemaphoreLimiter(1)
+    permit = take(limiter)
+    with pytest.raises(TypeError, match="outcome must be Outcome"):
+        permit.release(bad)
+    with pytest.raises(TypeError, match="outcome must be Outcome"):
+        permit.outcome = bad
+    assert permit.outcome is None
+    assert limiter.in_flight == 1
+    permit.release()
+    assert limiter.in_flight == 0
+    assert limiter.snapshot().stray_releases == 0
+
+
+@pytest.mark.parametrize("cost", [1, 3])
+def test_a_second_release_does_nothing_and_is_counted(cost: int) -> None:
+    limiter = SemaphoreLimiter(7)
+    other = take(limiter)
+    permit = take(limiter, cost)
+    permit.release()
+    for _ in range(5):
+        permit.release(Outcome.OVERLOAD)
+    with permit:
+        pass
+    assert limiter.in_flight == 1
+    assert limiter.snapshot().stray_releases == 6
+    assert limiter.snapshot().outcomes == {Outcome.SUCCESS: 1}
+    other.release()
+
+
+def test_a_release_inside_the_block_is_enough() -> None:
+    limiter = SemaphoreLimiter(1)
+    with limiter.acquire() as permit:
+        permit.release(Outcome.OVERLOAD)
+        assert limiter.in_flight == 0
+        other = take(limiter)
+    assert limiter.in_flight == 1
+    other.release()
+    assert limiter.snapshot().outcomes == {Outcome.OVERLOAD: 1, Outcome.SUCCESS: 1}
+
+
+def test_a_permit_knows_its_operation_and_its_limiter() -> None:
+    limiter = SemaphoreLimiter(2, name="api")
+    with limiter.acquire(operation="GET /a") as first:
+        assert first.operation == "GET /a"
+        first.operation = None
+        assert first.operation is None
+        assert "'api'" in repr(first)
+        assert "held" in repr(first)
+        second = limiter.acquire_sync(operation="POST /b")
+        assert second.operation == "POST /b"
+        assert first
+        assert second
+        second.release()
+    assert "released" in repr(first)
+
+
+def test_a_permit_is_a_permit_however_it_came() -> None:
+    limiter = SemaphoreLimiter(4)
+
+    async def main() -> None:
+        permits = [take(limiter), await limiter.acquire()]
+        async with limiter.acquire() as third:
+            permits.append(third)
+            assert all(isinstance(permit, Permit) for permit in permits)
+            assert all(permits)
+            with permits[0], permits[1]:
+                assert limiter.in_flight == 3
+        assert limiter.in_flight == 0
+
+    asyncio.run(main())
+
+
+def test_an_acquire_that_was_not_used_has_nothing_to_release() -> None:
+    limiter = SemaphoreLimiter(1)
+    wish: Any = limiter.acquire()
+    with pytest.raises(RuntimeError, match="nothing to release"):
+        wish.release()
+    wish.close()
+    assert limiter.snapshot().stray_releases == 0
+    assert limiter.in_flight == 0
+
+
+def test_a_permit_that_is_collected_goes_back_and_warns() -> None:
+    limiter = SemaphoreLimiter(1, name="api")
+    held = [take(limiter)]
+    with pytest.warns(ResourceWarning, match='"api" was never released'):
+        held.clear()
+    assert limiter.in_flight == 0
+    assert limiter.snapshot().outcomes == {Outcome.IGNORED: 1}
+
+
+def test_an_acquire_that_is_never_used_warns() -> None:
+    limiter = SemaphoreLimiter(1, name="api")
+    with pytest.warns(RuntimeWarning, match="never used"):
+        limiter.acquire()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wish = limiter.acquire()
+        wish.close()
+        del wish
+    assert limiter.in_flight == 0
+    limiter.acquire_sync().release()
+
+
+def test_with_over_a_rejection_says_why() -> None:
+    limiter = SemaphoreLimiter(2, name="api")
+    with take(limiter, 2), pytest.raises(Rejected) as raised, limiter.try_acquire():
+        pytest.fail("it must not run")
+    error = raised.value
+    assert isinstance(error, SluicegateError)
+    assert error.reason is Reason.LIMIT
+    assert error.retry_after is None
+    assert error.rejection == refused_by("api")
+    assert str(error) == "'api' rejected CRITICAL: limit (2 in flight, limit 2, 0 waiting)"
+
+
+def refused_by(name: str, in_flight: int = 2) -> Rejection:
+    limiter = SemaphoreLimiter(2, name=name)
+    with take(limiter, in_flight):
+        return refuse(limiter, 2)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_rejection_travels(protocol: int) -> None:
+    for rejection in (refused_by("api"), Rejection("api", "rate", 1.5, 0, 4.5, 4, 2)):
+        copy = pickle.loads(pickle.dumps(rejection, protocol))
+        assert type(copy) is Rejection
+        assert copy == rejection
+        assert hash(copy) == hash(rejection)
+        assert repr(copy) == repr(rejection)
+        assert not copy
+        error = pickle.loads(pickle.dumps(Rejected(rejection), protocol))
+        assert type(error) is Rejected
+        assert error.rejection == rejection
+        assert error
+        assert str(error) == str(Rejected(rejection))
+
+
+def test_a_rejection_is_a_falsy_value() -> None:
+    one, same, other = refused_by("api"), refused_by("api"), refused_by("api", 1)
+    assert not one
+    assert one == same
+    assert {one, same, other} == {one, other}
+    assert one != other
+    assert one != refused_by("other")
+    assert one != "api"
+    assert (one.gate, one.reason, one.criticality) == ("api", Reason.LIMIT, Criticality.CRITICAL)
+    assert (one.status, one.retry_after) == (503, None)
+    assert (one.limit, one.in_flight, one.waiting) == (2.0, 2, 0)
+    assert Rejection("api", Reason.RATE, 2.5).status == 429
+    assert str(Rejected(Rejection("api", "rate", 2.5))).endswith("; retry after 2.5 s")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("api", "no such reason"),
+        ("api", "limit", -1.0),
+        ("api", "limit", float("nan")),
+        ("api", "limit", None, 4),
+    ],
+)
+def test_a_rejection_that_cannot_be(values: Any) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Rejection(*values)
+
+
+def test_a_snapshot_is_json_and_one_line() -> None:
+    limiter = SemaphoreLimiter(2.5, name="api")
+    with take(limiter, 2):
+        refuse(limiter)
+        snapshot = limiter.snapshot()
+    assert (snapshot.name, snapshot.limit, snapshot.in_flight) == ("api", 2.5, 2)
+    assert (snapshot.waiting, snapshot.oldest_wait, snapshot.saturation) == (0, 0.0, 0.8)
+    assert (snapshot.admitted, snapshot.rejected, snapshot.outcomes) == (1, {Reason.LIMIT: 1}, {})
+    assert json.loads(json.dumps(asdict(snapshot)))["rejected"] == {"limit": 1}
+    assert "\n" not in str(snapshot)
+    assert "2 in flight" in str(snapshot)
+
+
+@pytest.mark.parametrize("kind", [Acquire, Permit])
+def test_rights_are_not_copied(kind: type[Any]) -> None:
+    limiter = SemaphoreLimiter(1)
+    with limiter.acquire() if kind is Acquire else take(limiter) as permit:
+        with pytest.raises(TypeError):
+            pickle.dumps(permit)
+        with pytest.raises(TypeError):
+            kind()
+    assert limiter.in_flight == 0

@@ -1,0 +1,179 @@
+"""Ctrl-C, while somebody waits or holds a permit."""
+
+from __future__ import annotations
+
+import pytest
+
+from subprocesses import run
+
+pytestmark = pytest.mark.timeout(120)
+
+PRELUDE = """
+import asyncio, gc, os, random, signal, sys, threading, time, warnings
+from sluicegate import SemaphoreLimiter
+
+def check(capacity=1):
+    gc.collect()
+    assert (limiter.in_flight, limiter.waiting) == (0, 0), limiter
+    limiter.acquire_sync(capacity, timeout=1).release()
+
+def until(condition, seconds=3.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, limiter
+        time.sleep(0.001)
+"""
+
+
+def play(snippet: str, *arguments: str) -> str:
+    return run(PRELUDE + snippet, *arguments, seconds=15)
+
+
+@pytest.mark.parametrize("way", ["acquire_sync", "with", "guard"])
+@pytest.mark.parametrize("timeout", ["None", "60"])
+def test_an_interrupt_ends_a_wait_in_the_main_thread(way: str, timeout: str) -> None:
+    latest = 0.0
+    for _ in range(3):
+        answer = play(
+            """
+way, timeout = sys.argv[1], eval(sys.argv[2])
+limiter = SemaphoreLimiter(1)
+
+def wait():
+    if way == "acquire_sync":
+        limiter.acquire_sync(timeout=timeout)
+    elif way == "with":
+        with limiter.acquire(timeout=timeout):
+            pass
+    else:
+        limiter.guard()(lambda: None)()
+
+for _ in range(3):
+    other = limiter.try_acquire()
+    sent = []
+    def interrupt():
+        until(lambda: limiter.waiting == 1)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        wait()
+    except KeyboardInterrupt:
+        print(time.monotonic() - sent[0])
+    else:
+        raise AssertionError("it was not interrupted")
+    assert (limiter.in_flight, limiter.waiting) == (1, 0), limiter
+    other.release()
+    check()
+""",
+            way,
+            timeout,
+        )
+        latest = max(map(float, answer.split()))
+        if latest < 0.2:
+            return
+    pytest.fail(f"interrupted after {latest:.3f} s")
+
+
+def test_interrupts_at_any_moment_lose_nothing() -> None:
+    play(
+        """
+limiter = SemaphoreLimiter(2)
+is_over = threading.Event()
+is_armed, interrupts = False, 0
+
+def handle(*args):
+    # One for each time it is armed, so that none strikes where nobody expects it.
+    global is_armed
+    if is_armed:
+        is_armed = False
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, handle)
+
+def beside():
+    while not is_over.is_set():
+        with limiter.acquire():
+            pass
+
+def interrupt():
+    randomness = random.Random(5)
+    while not is_over.is_set():
+        time.sleep(randomness.uniform(0, 0.004))
+        os.kill(os.getpid(), signal.SIGINT)
+
+# A permit between its grant and its name is collected, and says so.
+warnings.simplefilter("ignore", ResourceWarning)
+warnings.simplefilter("ignore", RuntimeWarning)
+threads = [threading.Thread(target=beside) for _ in range(2)]
+threads += [threading.Thread(target=interrupt)]
+for thread in threads:
+    thread.start()
+end = time.monotonic() + 1.5
+
+def work():
+    global is_armed
+    is_armed = True
+    while time.monotonic() < end:
+        with limiter.acquire(), limiter.acquire():
+            pass
+    is_armed = False
+
+while time.monotonic() < end:
+    try:
+        work()
+    except KeyboardInterrupt:
+        interrupts += 1
+is_over.set()
+for thread in threads:
+    thread.join()
+assert interrupts > 20, interrupts
+check(2)
+"""
+    )
+
+
+@pytest.mark.parametrize("moment", ["waits", "holds", "is granted"])
+def test_an_interrupt_of_a_loop_loses_nothing(moment: str) -> None:
+    play(
+        """
+moment = sys.argv[1]
+limiter = SemaphoreLimiter(1)
+ended = []
+
+async def work():
+    try:
+        async with limiter.acquire():
+            await asyncio.sleep(0 if moment == "waits" else 5)
+    finally:
+        ended.append(1)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    other = limiter.try_acquire()
+    tasks = [asyncio.create_task(work()) for _ in range(3)]
+    await asyncio.sleep(0)
+    if moment != "waits":
+        loop.call_soon(other.release)
+    if moment == "is granted":
+        loop.call_soon(os.kill, os.getpid(), signal.SIGINT)
+    else:
+        loop.call_later(0.05, os.kill, os.getpid(), signal.SIGINT)
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        other.release()
+
+begin = time.monotonic()
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    assert time.monotonic() - begin < 2
+else:
+    raise AssertionError("it was not interrupted")
+assert ended == [1] * 3
+assert limiter.snapshot().stray_releases == (moment != "waits")
+check()
+""",
+        moment,
+    )
