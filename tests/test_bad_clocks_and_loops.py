@@ -183,6 +183,7 @@ LOOP = """
 class Loop(asyncio.SelectorEventLoop):
     '''Fails, before or after it has done it, when it is told to.'''
     failure = None
+    always = False
     when = "before"
 
     def _fail(self, callback, when):
@@ -191,7 +192,9 @@ class Loop(asyncio.SelectorEventLoop):
             callback, "__name__", ""
         ) == "wake"
         if self.failure is not None and when == self.when and is_ours:
-            failure, self.failure = self.failure, None
+            failure = self.failure
+            if not self.always:
+                self.failure = None
             raise failure
 
     def call_soon_threadsafe(self, callback, *args, context=None):
@@ -217,12 +220,7 @@ def until(condition, seconds=3.0):
 """
 
 
-@pytest.mark.parametrize("failure", ["RuntimeError", "OSError", "ValueError"])
-def test_a_loop_that_cannot_be_woken_is_passed_over(failure: str) -> None:
-    run(
-        PRELUDE
-        + LOOP
-        + """
+TWO_LOOPS = """
 limiter = SemaphoreLimiter(1)
 order = []
 
@@ -231,17 +229,61 @@ async def wait(name):
         order.append(name)
 
 bad, good = Loop(), Loop()
+bad.always = always
 other = limiter.try_acquire()
 first = in_thread(wait("bad"), bad)
 until(lambda: limiter.waiting == 1)
 second = in_thread(wait("good"), good)
 until(lambda: limiter.waiting == 2)
-bad.failure = {"RuntimeError": RuntimeError, "OSError": OSError, "ValueError": ValueError}[
-    sys.argv[1]
-]()
-other.release()
+kind = {"RuntimeError": RuntimeError, "OSError": OSError, "ValueError": ValueError}[sys.argv[1]]
+bad.failure = kind()
+reported = []
+sys.unraisablehook = lambda unraisable: reported.append(unraisable.exc_value)
+try:
+    other.release()
+except kind:
+    assert not always, "a loop that fails is not the fault of who releases"
+else:
+    assert always, "what struck once came from elsewhere, and is swallowed"
+    assert bad.failure in reported
 second.join(3)
+"""
+
+FAILURES = ["RuntimeError", "OSError", "ValueError"]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_loop_that_fails_once_is_woken_all_the_same(failure: str) -> None:
+    run(
+        PRELUDE
+        + LOOP
+        + "always = False"
+        + TWO_LOOPS
+        + """
+first.join(3)
+assert order == ["bad", "good"], order
+check()
+""",
+        failure,
+    )
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_loop_that_cannot_be_woken_is_passed_over_until_it_can(failure: str) -> None:
+    run(
+        PRELUDE
+        + LOOP
+        + "always = True"
+        + TWO_LOOPS
+        + """
 assert order == ["good"], order
+assert (limiter.in_flight, limiter.waiting) == (0, 1)
+bad.failure = None
+time.sleep(0.06)
+with limiter.acquire(timeout=3):
+    pass
+first.join(3)
+assert order == ["good", "bad"], order
 check()
 """,
         failure,

@@ -333,7 +333,8 @@ def play(number):
     else:
         asyncio.run(batch(number))
 
-turns = 10
+# Many small batches, so that the allocator comes to rest before it is measured.
+turns = 100
 for _ in range(turns // 2):
     play(count // turns)
 before = resident()

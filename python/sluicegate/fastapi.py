@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
-from weakref import WeakSet
 
 from sluicegate._errors import Rejected, SluicegateError
 from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware, refusal
@@ -64,7 +63,7 @@ _RESPONSE: Final = {
 }
 _DESCRIPTIONS: Final = {"429": "Too Many Requests", "503": "Service Unavailable"}
 
-_protected: Final[WeakSet[Starlette]] = WeakSet()
+_PROTECTED: Final = "_sluicegate_is_protected"
 
 
 def protect(
@@ -105,32 +104,40 @@ def protect(
             f"app must be a FastAPI or Starlette application, got {app!r}; wrap any other "
             "ASGI application: sluicegate.asgi.LoadSheddingMiddleware(app, limit=...)"
         )
-    if app in _protected:
+    kind = type(app)
+    if getattr(kind, _PROTECTED, False):
         raise RuntimeError("app is protected already: call protect() once for an application")
     if app.middleware_stack is not None:
         raise RuntimeError("Cannot protect an application after it has started")
 
-    kind = type(app)
+    # Whatever can fail comes first: an application is protected as a whole or not.
     shedding = LoadSheddingMiddleware(partial(kind.__call__, app), limit=limit, exempt=exempt)
-    app.build_middleware_stack = _answer_rejected(app)  # type: ignore[method-assign]
-    if isinstance(app, FastAPI):
-        app.openapi = _document(app.openapi, shedding.exempt)  # type: ignore[method-assign]
     # A call looks `__call__` up in the class and not in the object. So the object
     # gets a class of its own; to shed only in its middleware stack would cost 4 µs
     # more, which FastAPI spends before it gets there.
-    app.__class__ = _shedding_class(kind, shedding)
-    _protected.add(app)
+    app.__class__ = _shedding_class(kind, app, shedding)
+    app.build_middleware_stack = _answer_rejected(app)  # type: ignore[method-assign]
+    if isinstance(app, FastAPI):
+        app.openapi = _document(app.openapi, shedding.exempt)  # type: ignore[method-assign]
     return app
 
 
-def _shedding_class(kind: type[AppT], shedding: LoadSheddingMiddleware) -> type[AppT]:
-    async def __call__(self: AppT, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001, N807
-        await shedding(scope, receive, send)
+def _shedding_class(kind: type[AppT], app: AppT, shedding: LoadSheddingMiddleware) -> type[AppT]:
+    async def __call__(self: AppT, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: N807
+        # A copy of the application has the same class, and the same limit.
+        shed = shedding if self is app else _like(shedding, partial(kind.__call__, self))
+        await shed(scope, receive, send)
 
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     metaclass: Any = type(kind)
-    made: type[AppT] = metaclass(kind.__name__, (kind,), {**names, "__call__": __call__})
+    made: type[AppT] = metaclass(
+        kind.__name__, (kind,), {**names, "__call__": __call__, _PROTECTED: True}
+    )
     return made
+
+
+def _like(shedding: LoadSheddingMiddleware, app: ASGIApp) -> LoadSheddingMiddleware:
+    return LoadSheddingMiddleware(app, limit=shedding.limiter, exempt=shedding.exempt)
 
 
 def _answer_rejected(app: Starlette) -> Callable[[], ASGIApp]:

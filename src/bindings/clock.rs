@@ -3,12 +3,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::waiter::Station;
+use super::waiter::{Station, insist};
 use super::{config, exit};
 use crate::primitives::Time;
 
@@ -55,13 +55,22 @@ impl Clock {
         }
     }
 
-    /// Reads the clock where there is no going back: a clock that fails is
-    /// reported, and time stands still.
-    pub(crate) fn now_or_stand_still(&self, py: Python<'_>) -> Time {
-        self.now(py).unwrap_or_else(|error| {
-            error.write_unraisable(py, None);
-            Time::ZERO
-        })
+    /// Reads the clock where there is no going back: a clock that fails is reported,
+    /// and if it goes on failing time stands still. What is no `Exception`, such as
+    /// a `KeyboardInterrupt`, is returned beside the reading.
+    pub(crate) fn now_or_stand_still(&self, py: Python<'_>) -> (Time, PyResult<()>) {
+        if self.is_system() {
+            return (system_now(), Ok(()));
+        }
+        let (now, error) = insist(py, || self.now(py));
+        let error = match error {
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                error.write_unraisable(py, None);
+                Ok(())
+            }
+            error => error,
+        };
+        (now.unwrap_or_default(), error)
     }
 
     pub(crate) fn is_system(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
@@ -29,7 +29,9 @@ pub(crate) fn number(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> 
         Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
             Err(out_of_range(parameter, range, value))
         }
-        Err(_) => Err(wrong()),
+        Err(error) if error.is_instance_of::<PyException>(value.py()) => Err(wrong()),
+        // Not of the value: a KeyboardInterrupt meanwhile.
+        Err(error) => Err(error),
     }
 }
 
@@ -69,7 +71,10 @@ fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u
         Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
             Err(out_of_range(parameter, range, value))
         }
-        Err(_) => Err(wrong_type(parameter, range, value)),
+        Err(error) if error.is_instance_of::<PyException>(value.py()) => {
+            Err(wrong_type(parameter, range, value))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -81,7 +86,7 @@ pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>>
     if (0.0..=LONGEST_WAIT).contains(&seconds) {
         return Ok(Some(seconds));
     }
-    let mut text = message("timeout", RANGE, value);
+    let mut text = message("timeout", RANGE, value)?;
     if seconds > LONGEST_WAIT && seconds.is_finite() {
         text.push_str(" (seconds, not milliseconds?)");
     }
@@ -93,20 +98,27 @@ pub(crate) fn wrong_type(parameter: &str, range: &str, value: &Bound<'_, PyAny>)
         .get_type()
         .name()
         .map_or_else(|_| "?".into(), |name| name.to_string());
-    PyTypeError::new_err(format!("{} ({class})", message(parameter, range, value)))
+    match message(parameter, range, value) {
+        Ok(text) => PyTypeError::new_err(format!("{text} ({class})")),
+        Err(error) => error,
+    }
 }
 
 fn out_of_range(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr {
-    PyValueError::new_err(message(parameter, range, value))
+    message(parameter, range, value).map_or_else(|error| error, PyValueError::new_err)
 }
 
-fn message(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> String {
+/// # Errors
+/// What is no `Exception` and strikes meanwhile, such as a `KeyboardInterrupt`.
+fn message(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     // A value whose repr raises or is endless must not hide what is wrong.
-    let mut repr = value
-        .repr()
-        .map_or_else(|_| "?".into(), |repr| repr.to_string());
+    let mut repr = match value.repr() {
+        Ok(repr) => repr.to_string(),
+        Err(error) if error.is_instance_of::<PyException>(value.py()) => "?".into(),
+        Err(error) => return Err(error),
+    };
     if repr.len() > 100 {
         repr = repr.chars().take(97).chain("...".chars()).collect();
     }
-    format!("{parameter} must be {range}, got {repr}")
+    Ok(format!("{parameter} must be {range}, got {repr}"))
 }

@@ -2,15 +2,20 @@
 //!
 //! `CPython` (before 3.14) ends a daemon thread that wants the interpreter back
 //! while it is being finalized by `pthread_exit`. That unwinds through our frames,
-//! if the thread is inside a call of ours, and aborts the process. So from the
-//! moment when exit begins, threads other than the main one stay where no
-//! interpreter is needed: parked for ever, as `CPython` itself keeps them from
-//! 3.14 on.
+//! if the thread is inside a call of ours, and aborts the process. So when the
+//! interpreter is gone, threads other than the main one stay where none is needed:
+//! parked for ever, as `CPython` itself keeps them from 3.14 on.
+//!
+//! Nothing tells a thread beforehand that finalization is about to begin. From our
+//! exit handler on they hesitate, detached, and come back only if there still is an
+//! interpreter then: a handler that was registered before ours runs that long, and
+//! may be waiting for them.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::imports;
@@ -21,6 +26,7 @@ static IS_EXITING: AtomicBool = AtomicBool::new(false);
 static INSIDE: AtomicIsize = AtomicIsize::new(0);
 
 const LONGEST: Duration = Duration::from_secs(1);
+const HESITATION: Duration = Duration::from_millis(20);
 
 /// A stretch in which this thread may lose the interpreter inside our frames,
 /// since Python runs: exit waits for its end.
@@ -29,15 +35,27 @@ pub(crate) struct Calling(());
 impl Calling {
     pub(crate) fn new(py: Python<'_>) -> Self {
         INSIDE.fetch_add(1, Ordering::SeqCst);
+        let calling = Self(());
         if IS_EXITING.load(Ordering::SeqCst) && !imports::is_main_thread(py).unwrap_or(true) {
-            INSIDE.fetch_sub(1, Ordering::SeqCst);
-            py.detach(|| {
-                loop {
-                    thread::park();
-                }
-            });
+            drop(calling);
+            py.detach(hesitate);
+            return Self::enter();
         }
+        calling
+    }
+
+    fn enter() -> Self {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
         Self(())
+    }
+}
+
+/// Comes back only if the interpreter is there for a while longer.
+fn hesitate() {
+    thread::sleep(HESITATION);
+    // SAFETY: may be called at any time, attached or not.
+    while unsafe { ffi::Py_IsInitialized() } == 0 {
+        thread::park();
     }
 }
 
@@ -57,13 +75,11 @@ pub(crate) fn detach<T: Send>(
 ) -> T {
     let (result, attaching) = py.detach(|| {
         let result = action();
-        INSIDE.fetch_add(1, Ordering::SeqCst);
-        let attaching = Calling(());
+        let mut attaching = Calling::enter();
         if IS_EXITING.load(Ordering::SeqCst) && !is_main {
             drop(attaching);
-            loop {
-                thread::park();
-            }
+            hesitate();
+            attaching = Calling::enter();
         }
         (result, attaching)
     });
@@ -83,7 +99,7 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Lets those who are inside finish, and nobody begin.
+/// Lets those who are inside finish, and the others hesitate.
 #[pyfunction]
 fn begin_exit(py: Python<'_>) {
     IS_EXITING.store(true, Ordering::SeqCst);

@@ -59,7 +59,7 @@ impl SemaphoreLimiter {
         })?;
         let answer = match answer {
             Some(answer) => answer,
-            None => slf.get().try_acquire_from_here(py, ask)?,
+            None => Self::try_acquire_from_here(slf, ask)?,
         };
         match answer {
             Ok(right) => {
@@ -199,13 +199,19 @@ impl SemaphoreLimiter {
     /// Off the fast path: who asks matters only while somebody waits.
     #[cold]
     fn try_acquire_from_here(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         mut ask: Ask,
     ) -> PyResult<Result<Right, Refusal>> {
+        let (py, core) = (slf.py(), &slf.get().core);
         ask.home = Some(home(py)?);
-        self.core
-            .with_time(py, |state, now| state.try_acquire(now, &ask))
+        let (answer, delivered) =
+            core.change(py, |state, now| state.try_acquire_behind(now, &ask))?;
+        if let Err(error) = delivered {
+            // What was admitted goes back.
+            let returned = answer.map(|right| core.release(py, right, Outcome::Ignored));
+            return Err(returned.ok().and_then(Result::err).unwrap_or(error));
+        }
+        Ok(answer)
     }
 
     pub(crate) fn core(&self) -> &(dyn Admits + 'static) {
@@ -288,6 +294,10 @@ impl Admits for Core {
 impl Waitable for Semaphore<Waiter> {
     fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<Waiter> {
         self.cancel(now, ticket)
+    }
+
+    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: Waiter) -> Wakes<Waiter> {
+        self.unreached(now, ticket, waiter)
     }
 
     fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<Waiter> {

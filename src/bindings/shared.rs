@@ -90,11 +90,12 @@ impl<P: Waitable + 'static> Shared<P> {
         py: Python<'_>,
         operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> (R, PyResult<()>) {
-        let now = self.read_clock(py).unwrap_or_else(|error| {
-            error.write_unraisable(py, None);
-            Some(Time::ZERO)
-        });
-        self.change_at(py, now, operation)
+        if self.clock.is_system() {
+            return self.change_at(py, None, operation);
+        }
+        let (now, error) = self.clock.now_or_stand_still(py);
+        let (result, delivered) = self.change_at(py, Some(now), operation);
+        (result, error.and(delivered))
     }
 
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -178,6 +179,11 @@ impl<P: Waitable + 'static> Station for Shared<P> {
             .1
     }
 
+    fn unreached(&self, now: Time, ticket: Ticket, waiter: Waiter) -> Wakes<Waiter> {
+        let put_back = |state: &mut P, now| ((), state.unreached(now, ticket, waiter));
+        self.change_quietly(Some(now), put_back).1
+    }
+
     fn sweep(&self, py: Python<'_>, home: Option<Home>) -> PyResult<()> {
         self.change_surely(py, |state, now| ((), state.expire(now, home)))
             .1
@@ -219,7 +225,7 @@ impl<P: Waitable + 'static> Station for Shared<P> {
 
     fn fire(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
         let unset = self.timers.unset(event_loop);
-        let now = self.clock.now_or_stand_still(py);
+        let (now, error) = self.clock.now_or_stand_still(py);
         let home = home_of(event_loop.as_unbound());
         let (waits, wakes) = self.change_quietly(Some(now), |state, now| {
             let wakes = state.expire(now, Some(home));
@@ -232,6 +238,7 @@ impl<P: Waitable + 'static> Station for Shared<P> {
             self.timers.unwatch(event_loop)
         };
         unset
+            .and(error)
             .and(delivered)
             .and(unwatched)
             .and(self.timers.check(py, self.due()))
@@ -240,7 +247,9 @@ impl<P: Waitable + 'static> Station for Shared<P> {
     fn begin_anew(&self) {
         let waiters = self.state.lock().reset();
         self.due.store(Time::MAX.as_nanos(), Ordering::Relaxed);
-        drop(waiters);
-        self.timers.clear();
+        // They are the parent's. Dropped, their tasks would be collected here, and
+        // run their `finally` blocks in the wrong process.
+        std::mem::forget(waiters);
+        self.timers.forget_all();
     }
 }

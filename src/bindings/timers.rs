@@ -2,12 +2,11 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::waiter::{LOOK_UP, Station, home_of, insist};
+use super::waiter::{LOOK_UP, Station, home_of, insist, is_closed};
 use super::{exit, imports};
 use crate::primitives::Time;
 
@@ -57,20 +56,18 @@ impl Timers {
         if due == Time::MAX {
             return Ok(());
         }
-        loop {
-            let late = {
-                let mut armed = self.armed.lock();
-                let late = armed.iter_mut().find(|timer| timer.at > due);
-                late.map(|timer| {
-                    timer.at = due;
-                    timer.event_loop.clone_ref(py)
-                })
-            };
-            let Some(event_loop) = late else {
-                return Ok(());
-            };
-            self.set(event_loop.bind(py), due)?;
+        let mut late = Vec::new();
+        for timer in self.armed.lock().iter_mut().filter(|timer| timer.at > due) {
+            timer.at = due;
+            late.push(timer.event_loop.clone_ref(py));
         }
+        // All are set, whatever happens to one of them.
+        let mut result = Ok(());
+        for event_loop in late {
+            let set = self.set(event_loop.bind(py), due);
+            result = result.and(set);
+        }
+        result
     }
 
     /// Takes note that the timer of a loop has fired, on that loop.
@@ -109,6 +106,12 @@ impl Timers {
         drop(armed);
     }
 
+    /// The same in the child after a fork: the loops are the parent's, and what
+    /// they refer to must not be collected here.
+    pub(crate) fn forget_all(&self) {
+        std::mem::forget(std::mem::take(&mut *self.armed.lock()));
+    }
+
     /// Sets the timer of one loop, which is noted already as due then.
     fn set(&self, event_loop: &Bound<'_, PyAny>, due: Time) -> PyResult<()> {
         let py = event_loop.py();
@@ -123,39 +126,52 @@ impl Timers {
         let _calling = exit::Calling::new(py);
         let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
         // Set twice it fires twice, and finds nothing to do the second time.
-        let (handle, interrupted) = insist(py, || {
-            if !is_here {
-                // Only a loop itself may set its timer: there the sweep does.
-                let call = intern!(py, "call_soon_threadsafe");
-                return event_loop.call_method1(call, (&sweep,)).map(|_| None);
-            }
+        let (set, error) = insist(py, || {
             let clock = station.clock();
-            let mut delay = due.since(clock.now_or_stand_still(py));
-            if !clock.is_system() {
-                // Its seconds may not be the loop's.
-                delay = delay.clamp(SHORTEST, LOOK_UP);
-            }
-            let delay = delay.as_secs_f64();
-            event_loop
-                .call_method1(intern!(py, "call_later"), (delay, &sweep))
-                .map(Some)
-        });
-        let set = match handle {
-            Ok(handle) => cancel(py, self.put(event_loop, handle)),
-            Err(error) => {
-                // Closed, as a rule: it has nobody left who could be answered.
-                drop(self.forget(event_loop));
-                if is_here {
-                    Err(error)
-                } else {
-                    if !error.is_instance_of::<PyRuntimeError>(py) {
-                        error.write_unraisable(py, Some(event_loop));
-                    }
-                    Ok(())
+            let call = if is_here {
+                let (now, interrupted) = clock.now_or_stand_still(py);
+                interrupted?;
+                let mut delay = due.since(now);
+                if !clock.is_system() {
+                    // Its seconds may not be the loop's.
+                    delay = delay.clamp(SHORTEST, LOOK_UP);
                 }
+                let delay = delay.as_secs_f64();
+                event_loop.call_method1(intern!(py, "call_later"), (delay, &sweep))
+            } else {
+                // Only a loop itself may set its timer: there the sweep does.
+                event_loop.call_method1(intern!(py, "call_soon_threadsafe"), (&sweep,))
+            };
+            match call {
+                Ok(handle) => Ok(Set::Calls(is_here.then_some(handle))),
+                // It has nobody left who could be answered.
+                Err(_) if is_closed(event_loop)? => Ok(Set::Closed),
+                Err(error) => Err(error),
+            }
+        });
+        let replaced = match set {
+            Some(Set::Calls(handle)) => cancel(py, self.put(event_loop, handle)),
+            Some(Set::Closed) => {
+                drop(self.forget(event_loop));
+                Ok(())
+            }
+            // It is tried again the next time that something falls due earlier.
+            None => {
+                self.note_unset(event_loop);
+                Ok(())
             }
         };
-        interrupted.and(set)
+        error.and(replaced)
+    }
+
+    fn note_unset(&self, event_loop: &Bound<'_, PyAny>) {
+        let mut armed = self.armed.lock();
+        if let Some(timer) = armed
+            .iter_mut()
+            .find(|timer| timer.event_loop.is(event_loop))
+        {
+            timer.at = Time::MAX;
+        }
     }
 
     /// Notes the handle of a timer; what it replaces is to be cancelled, on its
@@ -197,6 +213,12 @@ impl Timers {
         };
         drop(idle);
     }
+}
+
+enum Set<'py> {
+    /// With the handle of the timer, if it is one already.
+    Calls(Option<Bound<'py, PyAny>>),
+    Closed,
 }
 
 fn cancel(py: Python<'_>, handle: Option<Py<PyAny>>) -> PyResult<()> {

@@ -23,6 +23,7 @@ pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 /// What the waiting layer needs of a primitive, locked.
 pub(crate) trait Waitable: Send {
     fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<Waiter>;
+    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: Waiter) -> Wakes<Waiter>;
     fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<Waiter>;
     fn next_expiry(&self) -> Option<Time>;
     /// Whether `now` matters; if not, `latest` will do.
@@ -42,6 +43,8 @@ pub(crate) trait Station: Send + Sync {
     fn cancel(&self, py: Python<'_>, ticket: Ticket) -> PyResult<()>;
     /// Takes what the ticket was granted back without delivering the wakes.
     fn withdraw(&self, now: Time, ticket: Ticket) -> Wakes<Waiter>;
+    /// The same for a wake that did not reach a waiter who is there.
+    fn unreached(&self, now: Time, ticket: Ticket, waiter: Waiter) -> Wakes<Waiter>;
     fn sweep(&self, py: Python<'_>, home: Option<Home>) -> PyResult<()>;
     /// Whether the ticket goes on waiting, with this to wake it.
     fn renew(&self, ticket: Ticket, waiter: Waiter) -> bool;
@@ -99,40 +102,49 @@ impl Waiter {
         };
         match sent {
             Ok(_) => Ok(true),
-            Err(error) if is_interrupt(py, &error) => Err(error),
-            // Done already: woken before, or cancelled and about to give its ticket
-            // back. Otherwise the loop is closed.
-            Err(_) => future.call_method0(intern!(py, "done"))?.is_truthy(),
+            // Woken before, or cancelled and about to give its ticket back.
+            Err(_) if future.call_method0(intern!(py, "done"))?.is_truthy()? => Ok(true),
+            Err(_) if is_closed(event_loop)? => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// Whether an error comes from outside, as a `KeyboardInterrupt` does, and says
-/// nothing about what was tried.
-fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
-    !error.is_instance_of::<PyException>(py)
+pub(crate) fn is_closed(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
+    event_loop
+        .call_method0(intern!(event_loop.py(), "is_closed"))?
+        .is_truthy()
 }
 
-/// Tries again what an interrupt struck, for as long as that helps; the first
-/// interrupt is returned beside the result. Only for what may be done twice.
+/// Tries again what an exception struck. One that does not strike twice came from
+/// outside, from a signal handler, and says nothing about what was tried: it is
+/// returned beside the result. One that goes on striking is reported, unless it is
+/// no `Exception`. Only for what may be done twice.
 pub(crate) fn insist<T>(
     py: Python<'_>,
     mut action: impl FnMut() -> PyResult<T>,
-) -> (PyResult<T>, PyResult<()>) {
-    const TRIES: usize = 8;
-    let mut interrupted = Ok(());
-    for _ in 1..TRIES {
+) -> (Option<T>, PyResult<()>) {
+    const TRIES: usize = 4;
+    let mut first_error = Ok(());
+    for _ in 0..TRIES {
         match action() {
-            Err(error) if is_interrupt(py, &error) => interrupted = interrupted.and(Err(error)),
-            result => return (result, interrupted),
+            Ok(result) => return (Some(result), first_error),
+            Err(error) => first_error = first_error.and(Err(error)),
         }
     }
-    (action(), interrupted)
+    match first_error {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            error.write_unraisable(py, None);
+            (None, Ok(()))
+        }
+        error => (None, error),
+    }
 }
 
-/// Delivers the wakes of `station`. Whoever cannot be woken is passed over for
-/// the next in line. All are delivered, and the first error is returned: a
-/// `KeyboardInterrupt` that struck on the way is not lost and loses nothing.
+/// Delivers the wakes of `station`. Whose loop is closed is passed over for the
+/// next in line; whom the wake does not reach for any other reason is tried again
+/// later. All are delivered, and the first error is returned: a `KeyboardInterrupt`
+/// that struck on the way is not lost and loses nothing.
 pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter>) -> PyResult<()> {
     if wakes.is_empty() {
         return Ok(());
@@ -142,19 +154,17 @@ pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter
     let mut wakes = wakes.into_iter();
     let mut more = VecDeque::new();
     while let Some(wake) = wakes.next().or_else(|| more.pop_front()) {
-        let (is_woken, interrupted) = insist(py, || wake.waiter.wake(py));
-        first_error = first_error.and(interrupted);
-        let is_woken = match is_woken {
-            Ok(is_woken) => is_woken,
-            Err(error) => {
-                first_error = first_error.and(Err(error));
-                false
-            }
-        };
-        if !is_woken {
-            let now = station.clock().now_or_stand_still(py);
-            more.extend(station.withdraw(now, wake.ticket));
+        let (is_woken, error) = insist(py, || wake.waiter.wake(py));
+        first_error = first_error.and(error);
+        if is_woken == Some(true) {
+            continue;
         }
+        let (now, error) = station.clock().now_or_stand_still(py);
+        first_error = first_error.and(error);
+        more.extend(match is_woken {
+            Some(_) => station.withdraw(now, wake.ticket),
+            None => station.unreached(now, wake.ticket, wake.waiter),
+        });
     }
     first_error
 }

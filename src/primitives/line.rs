@@ -89,6 +89,10 @@ struct HomeState {
     id: Home,
     /// The waiting, oldest first, by criticality.
     lanes: [List; 4],
+    /// Where the one that came back last went, to look on from there.
+    returned: [Option<u32>; 4],
+    /// Has a signal to get that could not be delivered.
+    is_unreached: bool,
     members: usize,
     /// Let a grant go stale, and has shown no sign of life since.
     stalled: bool,
@@ -116,6 +120,8 @@ pub(crate) struct Line<W> {
     bounds: BTreeSet<(Time, u32)>,
     /// The granted and not yet claimed, by the time of the grant.
     granted: List,
+    /// When those are tried again that could not be reached.
+    retry_at: Option<Time>,
     waiting: usize,
     next_serial: u64,
 }
@@ -129,6 +135,7 @@ impl<W> Line<W> {
             ready: [const { BTreeSet::new() }; 4],
             bounds: BTreeSet::new(),
             granted: List::default(),
+            retry_at: None,
             waiting: 0,
             next_serial: 0,
         }
@@ -278,8 +285,49 @@ impl<W> Line<W> {
         standing
     }
 
+    /// Takes the signal of a ticket back that could not be delivered although its
+    /// home is there: the home is passed over for a while, and then tried again.
+    /// Returns the cost that became free; hands the waiter back if the ticket is
+    /// over.
+    pub(crate) fn unreached(
+        &mut self,
+        now: Time,
+        ticket: Ticket,
+        waiter: W,
+    ) -> Result<Option<u32>, W> {
+        let Some(entry) = self.find(ticket) else {
+            return Err(waiter);
+        };
+        entry.waiter = Some(waiter);
+        let (home, state) = (entry.home, entry.state);
+        self.homes[home].is_unreached = true;
+        let retry = now.after(CLAIM_PATIENCE);
+        self.retry_at = Some(self.retry_at.map_or(retry, |at| at.min(retry)));
+        Ok(matches!(state, State::Granted(_)).then(|| self.revoke_and_stall(ticket.key)))
+    }
+
+    /// Tries again to reach those that could not be reached.
+    fn retry(&mut self, now: Time, wakes: &mut Wakes<W>) {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.retry_at = None;
+        let unreached: Vec<usize> = { self.homes.iter_mut() }
+            .filter_map(|(key, home)| std::mem::take(&mut home.is_unreached).then_some(key))
+            .collect();
+        for home in unreached {
+            self.revive(home);
+        }
+        for (key, entry) in &mut self.entries {
+            if matches!(entry.state, State::Refused(_)) {
+                wakes.extend(entry.wake(key_of(key)));
+            }
+        }
+    }
+
     /// Refuses all whose bound has passed.
     pub(crate) fn expire(&mut self, now: Time, wakes: &mut Wakes<W>) -> [usize; 4] {
+        self.retry(now, wakes);
         let mut expired = [0; 4];
         while let Some(&(bound, key)) = self.bounds.first() {
             if bound > now {
@@ -342,7 +390,7 @@ impl<W> Line<W> {
                 _ => None,
             }
         });
-        bound.into_iter().chain(stale).min()
+        bound.into_iter().chain(stale).chain(self.retry_at).min()
     }
 
     /// Notes that a home is not blocked.
@@ -401,6 +449,8 @@ impl<W> Line<W> {
             homes.insert(HomeState {
                 id,
                 lanes: [List::default(); 4],
+                returned: [None; 4],
+                is_unreached: false,
                 members: 0,
                 stalled: false,
             })
@@ -440,17 +490,32 @@ impl<W> Line<W> {
         let lane = &mut state.lanes[class];
         let old_head = lane.head();
         // The newest goes to the back at once. One that comes back after a lost
-        // grant is among the oldest: only the likes of it stand before it.
-        let newest = lane
+        // grant is among the oldest, and behind the one that came back before it
+        // as a rule, since grants are lost in their order.
+        let is_before = |entries: &Slab<Entry<W>>, other: u32| {
+            entries.get(other as usize).is_some_and(|other| {
+                other.state == State::Waiting
+                    && other.home == home
+                    && other.criticality == criticality
+                    && other.serial < serial
+            })
+        };
+        let prev = if lane
             .tail()
-            .is_none_or(|tail| self.entries[tail as usize].serial < serial);
-        let prev = if newest {
+            .is_none_or(|tail| is_before(&self.entries, tail))
+        {
             lane.tail()
         } else {
-            let (mut prev, mut cursor) = (None, old_head);
-            while let Some(other) = cursor.filter(|&k| self.entries[k as usize].serial < serial) {
+            let hint = state.returned[class].filter(|&hint| is_before(&self.entries, hint));
+            let mut prev = hint;
+            let mut cursor = match hint {
+                Some(hint) => self.entries[hint as usize].links.next(),
+                None => old_head,
+            };
+            while let Some(other) = cursor.filter(|&other| is_before(&self.entries, other)) {
                 (prev, cursor) = (Some(other), self.entries[other as usize].links.next());
             }
+            state.returned[class] = Some(key);
             prev
         };
         lane.insert_after(&mut self.entries, prev, key);

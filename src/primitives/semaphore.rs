@@ -273,6 +273,20 @@ impl<W> SemaphoreLimiter<W> {
         wakes
     }
 
+    /// Notes that the wake of a ticket could not be delivered although its home is
+    /// there. Others go first; after [`CLAIM_PATIENCE`](super::CLAIM_PATIENCE) it
+    /// is tried again.
+    pub fn unreached(&mut self, now: Time, ticket: Ticket, waiter: W) -> Wakes<W> {
+        let now = self.tick(now);
+        let mut wakes = Wakes::none();
+        match self.line.unreached(now, ticket, waiter) {
+            Ok(cost) => self.slots.put_back(cost.unwrap_or(0)),
+            Err(waiter) => wakes.discard(Some(waiter)),
+        }
+        self.serve(now, &mut wakes);
+        wakes
+    }
+
     /// Gives a permit back; a permit from before a [`reset`](Self::reset) gives
     /// nothing back.
     #[allow(clippy::needless_pass_by_value)] // given back is gone
@@ -323,13 +337,32 @@ impl<W> SemaphoreLimiter<W> {
         }
     }
 
+    /// [`try_acquire`](Self::try_acquire) for somebody who finds others in line, and
+    /// serves them first if that is overdue.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn try_acquire_behind(
+        &mut self,
+        now: Time,
+        ask: &Ask,
+    ) -> (Result<Permit, Rejection>, Wakes<W>) {
+        let answer = self.try_acquire(now, ask);
+        (answer, self.served(self.now))
+    }
+
     /// When [`expire`](Self::expire) next has something to do.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Time> {
         if self.line.is_empty() {
             return None;
         }
-        let rest = self.line.head().and_then(|_| self.slots.rests_until());
+        let head = self.line.head();
+        // After a wake that could not be delivered the head has room: overdue.
+        if head.is_some_and(|head| self.slots.has_room(self.now, head.cost)) {
+            return Some(self.now);
+        }
+        let rest = head.and_then(|_| self.slots.rests_until());
         self.line
             .next_expiry()
             .into_iter()

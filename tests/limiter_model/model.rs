@@ -32,6 +32,8 @@ struct Waiter {
 pub struct Model {
     limit: f64,
     now: u64,
+    /// The latest moment that an operation saw.
+    seen: u64,
     waiters: Vec<Waiter>,
     permits: BTreeMap<usize, (u32, u64)>,
     stalled: BTreeSet<u64>,
@@ -47,6 +49,7 @@ impl Model {
         Self {
             limit,
             now: 0,
+            seen: 0,
             waiters: Vec::new(),
             permits: BTreeMap::new(),
             stalled: BTreeSet::new(),
@@ -93,6 +96,7 @@ impl Model {
         criticality: usize,
         home: Option<u64>,
     ) -> Answer {
+        self.seen = self.now;
         if let Some(home) = home {
             self.stalled.remove(&home);
         }
@@ -142,6 +146,7 @@ impl Model {
     }
 
     pub fn claim(&mut self, name: usize) -> Answer {
+        self.seen = self.now;
         // Whoever claims is not blocked, whatever becomes of its neighbours.
         let at = self.find(name);
         let home = self.waiters[at].home;
@@ -179,6 +184,7 @@ impl Model {
     }
 
     pub fn cancel(&mut self, name: usize) {
+        self.seen = self.now;
         let at = self.find(name);
         let waiter = self.waiters.remove(at);
         self.stalled.remove(&waiter.home);
@@ -186,6 +192,7 @@ impl Model {
     }
 
     pub fn release(&mut self, name: usize) {
+        self.seen = self.now;
         let (_, started) = self.permits.remove(&name).expect("it is there");
         self.last_end = self.now;
         self.last_service = self.now - started.max(self.timed_since).min(self.now);
@@ -193,6 +200,7 @@ impl Model {
     }
 
     pub fn update(&mut self, limit: f64) {
+        self.seen = self.now;
         if self.limit >= 1.0 && limit < 1.0 {
             self.timed_since = self.now;
             self.last_service = 0;
@@ -202,6 +210,7 @@ impl Model {
     }
 
     pub fn expire(&mut self, home: Option<u64>) {
+        self.seen = self.now;
         if let Some(home) = home {
             self.stalled.remove(&home);
         }
@@ -220,6 +229,11 @@ impl Model {
     }
 
     pub fn next_expiry(&self) -> Option<u64> {
+        if let Some(head) = self.head()
+            && self.has_room_at(self.seen, self.waiters[head].cost)
+        {
+            return Some(self.seen);
+        }
         let bounds = { self.waiters.iter() }
             .filter(|waiter| waiter.state == State::Waiting)
             .filter_map(|waiter| waiter.bound);
@@ -268,10 +282,14 @@ impl Model {
     }
 
     fn has_room(&self, cost: u32) -> bool {
+        self.has_room_at(self.now, cost)
+    }
+
+    fn has_room_at(&self, now: u64, cost: u32) -> bool {
         if self.in_flight() > 0 {
             return (self.in_flight() + u64::from(cost)) as f64 <= self.limit;
         }
-        self.limit > 0.0 && self.rests_until().is_none_or(|until| until <= self.now)
+        self.limit > 0.0 && self.rests_until().is_none_or(|until| until <= now)
     }
 
     fn oldest_grant(&self) -> Option<usize> {

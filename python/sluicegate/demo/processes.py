@@ -104,7 +104,8 @@ class Processes:
             stderr=subprocess.STDOUT,
             pass_fds=descriptors,
             start_new_session=True,
-            env=os.environ | env,
+            # What uvicorn would take from the environment is not part of the demonstration.
+            env={k: v for k, v in os.environ.items() if not k.startswith("UVICORN_")} | env,
         )
         child = Child(name, process, output)
         self._children.append(child)

@@ -82,6 +82,8 @@ async def _interruptible(options: Options, console: Console) -> int:
     try:
         return await demonstration
     except asyncio.CancelledError:
+        if not received:  # the reader of our output has gone
+            raise
         console.print(f"stopped by {received[0].name}; no server is left running")
         return 128 + received[0]
     except DemoError as error:
