@@ -1,4 +1,4 @@
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, final
 
@@ -73,7 +73,10 @@ class Permit:
 
     `with permit:` gives it back at the end of the block: as a SUCCESS if the block ends normally,
     as OVERLOAD if it ends by a `TimeoutError`, as IGNORED if by any other exception. A permit that
-    is collected unreleased is given back with a `ResourceWarning`.
+    is collected unreleased is given back with a `ResourceWarning` (shown by `python -X dev`).
+
+    It belongs to no task: whoever takes a second one while holding the first waits like everybody
+    else, and at a limit of 1 for ever.
     """
 
     @property
@@ -113,7 +116,7 @@ class Permit:
     ) -> None: ...
 
 @final
-class Acquire(Permit):
+class Acquire(Permit, Coroutine[Any, Any, Permit]):
     """A wish for a permit, for `async with`, `await` and, in a thread, `with`; once.
 
     When it comes true it is the permit itself. Nothing is taken before it is used. One that is
@@ -121,8 +124,6 @@ class Acquire(Permit):
     """
 
     def __await__(self) -> Generator[Any, None, Permit]: ...
-    def __iter__(self) -> Self: ...
-    def __next__(self) -> Any: ...
     def send(self, _value: None, /) -> Any: ...
     def throw(self, class_: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
     def close(self) -> None: ...

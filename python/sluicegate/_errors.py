@@ -49,8 +49,8 @@ class Rejected(SluicegateError):
     def __str__(self) -> str:
         r = self.rejection
         text = (
-            f"{r.gate!r} rejected {r.criticality.name}: {r.reason} "
-            f"({r.in_flight} in flight, limit {r.limit:g}, {r.waiting} waiting)"
+            f"{r.gate!r} rejected {r.criticality.name} work: {r.reason} "
+            f"({r.in_flight} of {r.limit:g} in flight, {r.waiting} waiting)"
         )
         if r.retry_after is not None:
             text += f"; retry after {r.retry_after:.1f} s"

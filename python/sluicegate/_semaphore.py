@@ -46,26 +46,31 @@ class SemaphoreLimiter(_core.SemaphoreLimiter):
 
     __slots__ = ()
 
-    def guard(self, *, cost: int = 1, operation: str | None = None) -> Callable[[F], F]:
+    def guard(
+        self, *, cost: int = 1, operation: str | None = None, timeout: float | None = None
+    ) -> Callable[[F], F]:
         """Make a decorator that holds a permit while a function runs.
 
-        Works on functions, where it waits in the calling thread, and on coroutine functions.
+        Works on functions, where it waits in the calling thread, and on coroutine functions. One
+        guarded function must not call another of the same limiter: each takes a permit.
 
         Args:
             cost: As in `acquire()`.
             operation: As in `acquire()`.
+            timeout: As in `acquire()`; without it a call waits for as long as it takes.
 
         Raises:
             TypeError: If the function is a generator function, or an argument of a wrong type.
             ValueError: If `cost` is out of its range.
         """
-        self.acquire(cost, operation=operation).close()  # refused here, and not at each call
+        # What is wrong is refused here, and not at each call.
+        self.acquire(cost, operation=operation, timeout=timeout).close()
 
         def acquire() -> Acquire:
-            return self.acquire(cost, operation=operation)
+            return self.acquire(cost, operation=operation, timeout=timeout)
 
         def acquire_sync() -> Permit:
-            return self.acquire_sync(cost, operation=operation)
+            return self.acquire_sync(cost, operation=operation, timeout=timeout)
 
         return guard_with(acquire, acquire_sync)
 

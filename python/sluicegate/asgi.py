@@ -36,6 +36,7 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 DEFAULT_EXEMPT: Final = ("/healthz", "/livez", "/readyz", "/health", "/ping", "/metrics")
 
 _LIMIT_VARIABLE: Final = "SLUICEGATE_MAX_IN_FLIGHT"
+_PATTERN: Final = frozenset("*?{}")
 _LONGEST_RETRY_AFTER: Final = 2**31 - 1
 # A crowd that is told the same comes back together, and is refused together.
 _UNKNOWN_RETRY_AFTER: Final = cycle((1, 2))
@@ -63,13 +64,14 @@ class LoadSheddingMiddleware:
             the environment variable `SLUICEGATE_MAX_IN_FLIGHT`.
         exempt: Paths that are never limited and take no permit. They are compared exactly, after
             the `root_path` of the server or mount has been taken off; there are no patterns.
-            Default: `DEFAULT_EXEMPT`.
+            Default: `DEFAULT_EXEMPT`, which it replaces; to add to it:
+            `[*DEFAULT_EXEMPT, "/status"]`.
 
     Raises:
         TypeError: If `limit` is neither a number nor a limiter, or is not set at all, or `exempt`
             is not a collection of strings.
         ValueError: If `limit` or the environment variable is out of its range, or a path in
-            `exempt` does not begin with "/".
+            `exempt` does not begin with "/" or is a pattern.
 
     """
 
@@ -218,4 +220,6 @@ def _paths(exempt: Collection[str]) -> frozenset[str]:
             raise TypeError(f"exempt must hold paths as strings, got {path!r}")
         if not path.startswith("/"):
             raise ValueError(f"exempt must hold paths that begin with '/', got {path!r}")
+        if not _PATTERN.isdisjoint(path):
+            raise ValueError(f"exempt must hold whole paths and no patterns, got {path!r}")
     return paths

@@ -84,13 +84,17 @@ def protect(
     operation that is not exempt and does not declare them itself; replace `app.openapi` before this
     call, not after it.
 
+    To watch the limiter, or to change its limit at run time, make it yourself:
+    `http = SemaphoreLimiter(64, name="http")`, `protect(app, limit=http)`, `http.snapshot()`.
+
     Args:
         app: A FastAPI or Starlette application that has not started yet.
         limit: How many requests may be in flight at once in this process: a number above 0 and at
             most 1e9, or a limiter, which may be shared; default: the environment variable
             `SLUICEGATE_MAX_IN_FLIGHT`.
         exempt: Paths that are never limited, compared exactly. Default:
-            `sluicegate.asgi.DEFAULT_EXEMPT`.
+            `sluicegate.asgi.DEFAULT_EXEMPT`, which it replaces; to add to it:
+            `[*DEFAULT_EXEMPT, "/status"]`.
 
     Raises:
         TypeError: If `app` is not a FastAPI or Starlette application, `limit` is neither a number

@@ -14,6 +14,12 @@ pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>>
     Ok((!event_loop.is_none()).then_some(event_loop))
 }
 
+/// What a future raises that is done already.
+pub(crate) fn invalid_state(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    Ok(CLASS.import(py, "asyncio", "InvalidStateError")?.as_any())
+}
+
 /// Whether this is the thread that receives signals.
 pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     static MAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -149,7 +149,7 @@ impl Permit {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed)).as_secs_f64()
     }
 
-    #[pyo3(signature = (outcome = None, /), text_signature = "($self, outcome=Outcome.SUCCESS, /)")]
+    #[pyo3(signature = (outcome = None, /), text_signature = "($self, outcome=..., /)")]
     fn release(&self, py: Python<'_>, outcome: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         if let Some(outcome) = outcome {
             self.choose_outcome(Some(outcome_from(outcome)?));

@@ -95,7 +95,11 @@ impl SemaphoreLimiter {
         let py = slf.py();
         let ask = config::ask(cost, config::timeout(timeout)?)?;
         let operation = config::text("operation", operation)?;
-        refuse_on_event_loop(py, "acquire_sync()", "await acquire()")?;
+        refuse_on_event_loop(
+            py,
+            "acquire_sync(), or a function that is not async under guard(),",
+            "await acquire(), or an async function",
+        )?;
         let limiter = limiter(slf);
         let right = acquire_blocking(py, &limiter, &ask)?;
         Ok(Permit::new(limiter, right, operation))

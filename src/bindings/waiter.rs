@@ -103,7 +103,7 @@ impl Waiter {
         match sent {
             Ok(_) => Ok(true),
             // Woken before, or cancelled and about to give its ticket back.
-            Err(_) if future.call_method0(intern!(py, "done"))?.is_truthy()? => Ok(true),
+            Err(error) if error.is_instance(py, imports::invalid_state(py)?) => Ok(true),
             Err(_) if is_closed(event_loop)? => Ok(false),
             Err(error) => Err(error),
         }

@@ -42,9 +42,9 @@ def table(servers: dict[str, ServerFigures], capacity: float, settle: float) -> 
     """Make the table: a column for each phase and server."""
     result = Table(
         caption=f"Capacity is {capacity:.0f} rps. The first {settle:g} s of each phase are not "
-        f"counted. Clients leave after {PATIENCE_SECONDS:g} s and retry once; an answer before "
-        "that counts. Answered: from the scheduled arrival, so with the wait that a refusal asked "
-        "for. Empty after: from the last arrival.",
+        f"counted. Clients leave after {PATIENCE_SECONDS:g} s and retry once. Goodput: answers "
+        "before they leave. Answered: from the scheduled arrival, so with the wait that a refusal "
+        "asked for; who got no answer in time is in no time. Empty after: from the last arrival.",
         caption_justify="left",
     )
     result.add_column("")
