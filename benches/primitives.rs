@@ -38,9 +38,7 @@ fn join(limiter: &mut SemaphoreLimiter<u32>, now: Time, ask: &Ask) -> Ticket {
 fn line(waiting: u32) -> (SemaphoreLimiter<u32>, Vec<Ticket>) {
     let (mut limiter, ask) = (limiter(1.0), ask_to_wait());
     let _held = limiter.try_acquire(Time::ZERO, &ask);
-    let tickets = (0..waiting)
-        .map(|_| join(&mut limiter, Time::ZERO, &ask))
-        .collect();
+    let tickets = (0..waiting).map(|_| join(&mut limiter, Time::ZERO, &ask)).collect();
     (limiter, tickets)
 }
 

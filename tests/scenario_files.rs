@@ -27,18 +27,14 @@ fn files(folder: &Path) -> Tested<Vec<PathBuf>> {
 
 /// `scenarios.rs` plays what ends in `.toml`.
 fn is_played(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension == "toml")
+    path.extension().is_some_and(|extension| extension == "toml")
 }
 
 #[test]
 fn nothing_lies_there_that_is_not_played() -> Tested {
     let files = files(&root())?;
     let readme = root().join("README.md");
-    let others: Vec<_> = files
-        .iter()
-        .filter(|path| !is_played(path) && **path != readme)
-        .collect();
+    let others: Vec<_> = files.iter().filter(|path| !is_played(path) && **path != readme).collect();
     assert!(others.is_empty(), "not played: {others:?}");
     assert!(files.iter().any(|path| is_played(path)), "no scenarios");
     Ok(())
@@ -70,11 +66,7 @@ fn every_expectation_can_fail() -> Tested {
 
 fn expectations(step: &toml::Value) -> Vec<String> {
     let then = step.get("then").and_then(toml::Value::as_table);
-    let mut keys: Vec<_> = then
-        .into_iter()
-        .flat_map(toml::Table::keys)
-        .cloned()
-        .collect();
+    let mut keys: Vec<_> = then.into_iter().flat_map(toml::Table::keys).cloned().collect();
     if step.get("expect").is_some() {
         keys.push("expect".into());
     }

@@ -75,28 +75,21 @@ impl Acquire {
         ask: Ask,
         operation: Option<Py<PyString>>,
     ) -> PyClassInitializer<Self> {
-        let wish = Self {
-            ask,
-            stage: AtomicU8::new(NEW),
-        };
+        let wish = Self { ask, stage: AtomicU8::new(NEW) };
         PyClassInitializer::from(Permit::vacant(limiter, operation)).add_subclass(wish)
     }
 
     // Relaxed throughout: the stage guards against misuse. What it says about the
     // permit and the ticket is in the slot and under the lock.
     fn turn(&self, from: u8, to: u8) -> bool {
-        self.stage
-            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
+        self.stage.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     fn start(&self, from: u8, to: u8) -> PyResult<()> {
         if self.turn(from, to) {
             return Ok(());
         }
-        Err(PyRuntimeError::new_err(
-            "an acquire() can be used once; call acquire() again",
-        ))
+        Err(PyRuntimeError::new_err("an acquire() can be used once; call acquire() again"))
     }
 
     /// One step of an await: the future to yield, or `None` when it holds the
@@ -111,9 +104,7 @@ impl Acquire {
             STARTED => self.begin(py, permit),
             WAITING => self.claim(py, permit),
             _ => {
-                return Err(PyRuntimeError::new_err(
-                    "an acquire() is awaited, not stepped",
-                ));
+                return Err(PyRuntimeError::new_err("an acquire() is awaited, not stepped"));
             }
         };
         match step {
@@ -160,9 +151,7 @@ impl Acquire {
         // Taken out, so that nobody else can claim it meanwhile, and put back
         // unless it is used up, so that an error on the way cancels it.
         let Some(ticket) = permit.take_ticket() else {
-            return Err(PyRuntimeError::new_err(
-                "an acquire() is awaited by one task",
-            ));
+            return Err(PyRuntimeError::new_err("an acquire() is awaited by one task"));
         };
         loop {
             let claim = limiter.claim(py, ticket);
@@ -298,10 +287,7 @@ impl Acquire {
             OVER => return permit.__repr__(slf.py()),
             _ => "waiting",
         };
-        Ok(format!(
-            "<Acquire of {} ({state})>",
-            permit.limiter().name().bind(slf.py()).repr()?
-        ))
+        Ok(format!("<Acquire of {} ({state})>", permit.limiter().name().bind(slf.py()).repr()?))
     }
 }
 
@@ -310,12 +296,7 @@ impl Drop for Acquire {
         if *self.stage.get_mut() == NEW {
             permit::in_destructor(|py| {
                 let class = py.get_type::<PyRuntimeWarning>();
-                PyErr::warn(
-                    py,
-                    &class,
-                    c"acquire() was never used: nothing was acquired",
-                    1,
-                )
+                PyErr::warn(py, &class, c"acquire() was never used: nothing was acquired", 1)
             });
         }
     }

@@ -114,11 +114,7 @@ impl ManualTime {
     }
 
     fn stations(&self) -> Vec<Arc<dyn Station>> {
-        self.stations
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect()
+        self.stations.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -135,12 +131,7 @@ impl ManualClock {
     fn new(start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let seconds = start.map_or(Ok(0.0), |start| span("start", start))?;
         let nanos = AtomicU64::new(Time::from_secs_f64(seconds).as_nanos());
-        Ok(Self {
-            time: Arc::new(ManualTime {
-                nanos,
-                stations: Mutex::default(),
-            }),
-        })
+        Ok(Self { time: Arc::new(ManualTime { nanos, stations: Mutex::default() }) })
     }
 
     fn now(&self) -> f64 {
@@ -151,20 +142,14 @@ impl ManualClock {
     #[pyo3(signature = (seconds, /))]
     fn advance(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> PyResult<()> {
         let seconds = span("seconds", seconds)?;
-        let target = self
-            .time
-            .now()
-            .as_nanos()
-            .saturating_add(Time::from_secs_f64(seconds).as_nanos());
+        let target =
+            self.time.now().as_nanos().saturating_add(Time::from_secs_f64(seconds).as_nanos());
         let target = Time::from_nanos(target);
         let stations = self.time.stations();
         let mut first_error = Ok(());
         loop {
             let now = self.time.now();
-            let next = stations
-                .iter()
-                .filter_map(|station| station.next_expiry())
-                .min();
+            let next = stations.iter().filter_map(|station| station.next_expiry()).min();
             // What is overdue happens now; afterwards only later moments count,
             // so that each turn moves on.
             let at = next.map_or(target, |next| next.max(now)).min(target);
@@ -180,9 +165,7 @@ impl ManualClock {
                 break;
             }
         }
-        self.time
-            .nanos
-            .fetch_max(target.as_nanos(), Ordering::Relaxed);
+        self.time.nanos.fetch_max(target.as_nanos(), Ordering::Relaxed);
         for station in &stations {
             first_error = first_error.and(station.sweep(py, None));
         }
@@ -191,10 +174,7 @@ impl ManualClock {
 
     /// Whether somebody was answered on this clock who has not run since.
     fn _has_unclaimed(&self) -> bool {
-        self.time
-            .stations()
-            .iter()
-            .any(|station| station.has_unclaimed())
+        self.time.stations().iter().any(|station| station.has_unclaimed())
     }
 
     fn __repr__(&self) -> String {
@@ -208,8 +188,6 @@ fn span(parameter: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
     if seconds.is_finite() && seconds >= 0.0 {
         Ok(seconds)
     } else {
-        Err(PyValueError::new_err(format!(
-            "{parameter} must be {RANGE}, got {seconds}"
-        )))
+        Err(PyValueError::new_err(format!("{parameter} must be {RANGE}, got {seconds}")))
     }
 }

@@ -94,10 +94,7 @@ pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>>
 }
 
 pub(crate) fn wrong_type(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr {
-    let class = value
-        .get_type()
-        .name()
-        .map_or_else(|_| "?".into(), |name| name.to_string());
+    let class = value.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
     match message(parameter, range, value) {
         Ok(text) => PyTypeError::new_err(format!("{text} ({class})")),
         Err(error) => error,

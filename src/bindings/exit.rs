@@ -94,8 +94,7 @@ pub(crate) fn begin_anew() {
 }
 
 pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
-    py.import("atexit")?
-        .call_method1("register", (wrap_pyfunction!(begin_exit, py)?,))?;
+    py.import("atexit")?.call_method1("register", (wrap_pyfunction!(begin_exit, py)?,))?;
     Ok(())
 }
 

@@ -13,10 +13,7 @@ use super::waiter::Station;
 
 // Locked only while attached and never across Python, so that no other thread
 // can hold it at the moment of a fork.
-static STATIONS: Mutex<Registry> = Mutex::new(Registry {
-    stations: Vec::new(),
-    prune_at: 64,
-});
+static STATIONS: Mutex<Registry> = Mutex::new(Registry { stations: Vec::new(), prune_at: 64 });
 
 /// How often this process has been forked off.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -34,9 +31,7 @@ struct Registry {
 pub(crate) fn register(station: Weak<dyn Station>) {
     let mut registry = STATIONS.lock();
     if registry.stations.len() >= registry.prune_at {
-        registry
-            .stations
-            .retain(|station| station.strong_count() > 0);
+        registry.stations.retain(|station| station.strong_count() > 0);
         registry.prune_at = (registry.stations.len() * 2).max(64);
     }
     registry.stations.push(station);
@@ -58,12 +53,8 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
 fn begin_anew() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     exit::begin_anew();
-    let stations: Vec<Arc<dyn Station>> = STATIONS
-        .lock()
-        .stations
-        .iter()
-        .filter_map(Weak::upgrade)
-        .collect();
+    let stations: Vec<Arc<dyn Station>> =
+        STATIONS.lock().stations.iter().filter_map(Weak::upgrade).collect();
     for station in stations {
         station.begin_anew();
     }

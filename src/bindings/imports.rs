@@ -74,27 +74,22 @@ pub(crate) fn reason_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 pub(crate) fn criticality(py: Python<'_>, value: Criticality) -> PyResult<Bound<'_, PyAny>> {
     static MEMBERS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
     let members = MEMBERS.get_or_try_init(py, || {
-        members(
-            criticality_type(py)?,
-            Criticality::ALL.map(|value| value as u8),
-        )
+        members(criticality_type(py)?, Criticality::ALL.map(|value| value as u8))
     })?;
     members.bind(py).get_item(value.index())
 }
 
 pub(crate) fn outcome(py: Python<'_>, value: Outcome) -> PyResult<Bound<'_, PyAny>> {
     static MEMBERS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
-    let members = MEMBERS.get_or_try_init(py, || {
-        members(outcome_type(py)?, Outcome::ALL.map(Outcome::as_str))
-    })?;
+    let members = MEMBERS
+        .get_or_try_init(py, || members(outcome_type(py)?, Outcome::ALL.map(Outcome::as_str)))?;
     members.bind(py).get_item(value.index())
 }
 
 pub(crate) fn reason(py: Python<'_>, value: Reason) -> PyResult<Bound<'_, PyAny>> {
     static MEMBERS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
-    let members = MEMBERS.get_or_try_init(py, || {
-        members(reason_type(py)?, Reason::ALL.map(Reason::as_str))
-    })?;
+    let members = MEMBERS
+        .get_or_try_init(py, || members(reason_type(py)?, Reason::ALL.map(Reason::as_str)))?;
     members.bind(py).get_item(value.index())
 }
 
@@ -107,9 +102,7 @@ where
     V: IntoPyObject<'py>,
 {
     let py = class.py();
-    let members = values
-        .into_iter()
-        .map(|value| class.call1((value,)))
-        .collect::<PyResult<Vec<_>>>()?;
+    let members =
+        values.into_iter().map(|value| class.call1((value,))).collect::<PyResult<Vec<_>>>()?;
     Ok(PyTuple::new(py, members)?.unbind())
 }

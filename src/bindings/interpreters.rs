@@ -16,7 +16,5 @@ pub(crate) fn refuse_all_but_the_main() -> PyResult<()> {
     if current == MAIN {
         return Ok(());
     }
-    Err(PyImportError::new_err(
-        "sluicegate works in the main interpreter only",
-    ))
+    Err(PyImportError::new_err("sluicegate works in the main interpreter only"))
 }

@@ -83,9 +83,7 @@ impl Permit {
     fn give_back(&self, py: Python<'_>, classify: impl FnOnce() -> Outcome) -> PyResult<()> {
         let Some(right) = self.right.take() else {
             if self.right.is_vacant() {
-                return Err(PyRuntimeError::new_err(
-                    "nothing to release: it was not acquired yet",
-                ));
+                return Err(PyRuntimeError::new_err("nothing to release: it was not acquired yet"));
             }
             self.limiter.count_stray_release();
             return Ok(());
@@ -96,9 +94,7 @@ impl Permit {
 
     fn chosen_outcome(&self) -> Option<Outcome> {
         // Relaxed: nothing else is published with it.
-        Outcome::ALL
-            .get(usize::from(self.outcome.load(Ordering::Relaxed)))
-            .copied()
+        Outcome::ALL.get(usize::from(self.outcome.load(Ordering::Relaxed))).copied()
     }
 
     fn choose_outcome(&self, outcome: Option<Outcome>) {
@@ -116,9 +112,7 @@ impl Permit {
 impl Permit {
     #[getter]
     fn outcome<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.chosen_outcome()
-            .map(|outcome| imports::outcome(py, outcome))
-            .transpose()
+        self.chosen_outcome().map(|outcome| imports::outcome(py, outcome)).transpose()
     }
 
     #[setter]
@@ -130,10 +124,7 @@ impl Permit {
 
     #[getter]
     fn operation(&self, py: Python<'_>) -> Option<Py<PyString>> {
-        self.operation
-            .lock()
-            .as_ref()
-            .map(|operation| operation.clone_ref(py))
+        self.operation.lock().as_ref().map(|operation| operation.clone_ref(py))
     }
 
     #[setter]
@@ -177,10 +168,7 @@ impl Permit {
 
     pub(crate) fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let state = if self.is_held() { "held" } else { "released" };
-        Ok(format!(
-            "<Permit of {} ({state})>",
-            self.limiter.name().bind(py).repr()?
-        ))
+        Ok(format!("<Permit of {} ({state})>", self.limiter.name().bind(py).repr()?))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -234,11 +222,10 @@ fn outcome_from(value: &Bound<'_, PyAny>) -> PyResult<Outcome> {
             return Ok(outcome);
         }
     }
-    let known = value.extract::<&str>().ok().and_then(|text| {
-        Outcome::ALL
-            .into_iter()
-            .find(|outcome| outcome.as_str() == text)
-    });
+    let known = value
+        .extract::<&str>()
+        .ok()
+        .and_then(|text| Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == text));
     let range = "Outcome.SUCCESS, Outcome.IGNORED or Outcome.OVERLOAD";
     known.ok_or_else(|| config::wrong_type("outcome", range, value))
 }
@@ -276,17 +263,11 @@ unsafe impl<T: Send> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
     const fn vacant() -> Self {
-        Self {
-            state: AtomicU8::new(VACANT),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
-        }
+        Self { state: AtomicU8::new(VACANT), value: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
     const fn full(value: T) -> Self {
-        Self {
-            state: AtomicU8::new(FULL),
-            value: UnsafeCell::new(MaybeUninit::new(value)),
-        }
+        Self { state: AtomicU8::new(FULL), value: UnsafeCell::new(MaybeUninit::new(value)) }
     }
 
     fn is_vacant(&self) -> bool {
@@ -319,16 +300,10 @@ impl<T> Slot<T> {
 
     /// The same for the last owner, without the cost of an atomic exchange.
     fn take_mut(&mut self) -> Option<T> {
-        if *self.state.get_mut() == FULL {
-            self.take()
-        } else {
-            None
-        }
+        if *self.state.get_mut() == FULL { self.take() } else { None }
     }
 
     fn turn(&self, from: u8, to: u8, success: Ordering) -> bool {
-        self.state
-            .compare_exchange(from, to, success, Ordering::Relaxed)
-            .is_ok()
+        self.state.compare_exchange(from, to, success, Ordering::Relaxed).is_ok()
     }
 }

@@ -36,19 +36,13 @@ impl Rejection {
         in_flight: u64,
         waiting: usize,
     ) -> PyResult<Self> {
-        let reason = {
-            Reason::ALL
-                .into_iter()
-                .find(|known| known.as_str() == reason)
-        }
-        .ok_or_else(|| PyValueError::new_err(format!("reason must be a Reason, got {reason:?}")))?;
-        let criticality = *Criticality::ALL
-            .get(usize::from(criticality))
+        let reason = { Reason::ALL.into_iter().find(|known| known.as_str() == reason) }
             .ok_or_else(|| {
-                PyValueError::new_err(format!(
-                    "criticality must be from 0 to 3, got {criticality}"
-                ))
+                PyValueError::new_err(format!("reason must be a Reason, got {reason:?}"))
             })?;
+        let criticality = *Criticality::ALL.get(usize::from(criticality)).ok_or_else(|| {
+            PyValueError::new_err(format!("criticality must be from 0 to 3, got {criticality}"))
+        })?;
         let retry_after = match retry_after {
             None => None,
             Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|_| {
@@ -56,14 +50,7 @@ impl Rejection {
                 PyValueError::new_err(format!("retry_after must be {range}, got {seconds}"))
             })?),
         };
-        let refusal = Refusal {
-            reason,
-            retry_after,
-            criticality,
-            limit,
-            in_flight,
-            waiting,
-        };
+        let refusal = Refusal { reason, retry_after, criticality, limit, in_flight, waiting };
         Ok(Self { gate, refusal })
     }
 
@@ -89,11 +76,7 @@ impl Rejection {
 
     #[getter]
     fn status(&self) -> u16 {
-        if self.refusal.reason == Reason::Rate {
-            429
-        } else {
-            503
-        }
+        if self.refusal.reason == Reason::Rate { 429 } else { 503 }
     }
 
     #[getter]
@@ -132,9 +115,7 @@ impl Rejection {
     }
 
     fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
-        (&self.gate, self.refusal.reason.as_str())
-            .into_pyobject(py)?
-            .hash()
+        (&self.gate, self.refusal.reason.as_str()).into_pyobject(py)?.hash()
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, Values<'py>) {
@@ -152,13 +133,7 @@ impl Rejection {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let Refusal {
-            reason,
-            limit,
-            in_flight,
-            waiting,
-            ..
-        } = self.refusal;
+        let Refusal { reason, limit, in_flight, waiting, .. } = self.refusal;
         let gate = self.gate.bind(py).repr()?;
         Ok(format!(
             "Rejection({gate}, {:?}, limit={limit}, in_flight={in_flight}, waiting={waiting})",

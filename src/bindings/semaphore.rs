@@ -39,9 +39,7 @@ impl SemaphoreLimiter {
         let primitive = Semaphore::new(limit)?;
         let clock = Clock::new(clock)?;
         let name = config::text("name", name)?.unwrap_or_else(|| next_name(py));
-        Ok(Self {
-            core: Shared::new(primitive, name, clock),
-        })
+        Ok(Self { core: Shared::new(primitive, name, clock) })
     }
 
     #[pyo3(signature = (cost = None, /, *, operation = None), text_signature = "($self, cost=1, /, *, operation=None)")]
@@ -111,11 +109,10 @@ impl SemaphoreLimiter {
         let range = "a number from 0 (admits nobody) to 1e9";
         let limit = config::number("limit", range, limit)?;
         let (updated, delivered) =
-            self.core
-                .change(py, |state, now| match state.update(now, limit) {
-                    Ok(wakes) => (Ok(()), wakes),
-                    Err(error) => (Err(error), Wakes::none()),
-                })?;
+            self.core.change(py, |state, now| match state.update(now, limit) {
+                Ok(wakes) => (Ok(()), wakes),
+                Err(error) => (Err(error), Wakes::none()),
+            })?;
         updated?;
         delivered
     }
@@ -148,9 +145,8 @@ impl SemaphoreLimiter {
     /// The values of a snapshot, by name.
     fn _snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let now = self.core.clock().now(py)?;
-        let (snapshot, next_expiry) = self
-            .core
-            .with(|state| (state.snapshot(now), state.next_expiry()));
+        let (snapshot, next_expiry) =
+            self.core.with(|state| (state.snapshot(now), state.next_expiry()));
         let values = PyDict::new(py);
         values.set_item("limit", snapshot.limit)?;
         values.set_item("in_flight", snapshot.in_flight)?;
@@ -159,25 +155,17 @@ impl SemaphoreLimiter {
         values.set_item("saturation", snapshot.saturation)?;
         values.set_item("admitted", snapshot.admitted)?;
         let rejected = PyDict::new(py);
-        for reason in Reason::ALL
-            .into_iter()
-            .filter(|reason| snapshot.rejected[reason.index()] > 0)
+        for reason in Reason::ALL.into_iter().filter(|reason| snapshot.rejected[reason.index()] > 0)
         {
-            rejected.set_item(
-                imports::reason(py, reason)?,
-                snapshot.rejected[reason.index()],
-            )?;
+            rejected.set_item(imports::reason(py, reason)?, snapshot.rejected[reason.index()])?;
         }
         values.set_item("rejected", rejected)?;
         let outcomes = PyDict::new(py);
-        for outcome in Outcome::ALL
-            .into_iter()
-            .filter(|outcome| snapshot.outcomes[outcome.index()] > 0)
+        for outcome in
+            Outcome::ALL.into_iter().filter(|outcome| snapshot.outcomes[outcome.index()] > 0)
         {
-            outcomes.set_item(
-                imports::outcome(py, outcome)?,
-                snapshot.outcomes[outcome.index()],
-            )?;
+            outcomes
+                .set_item(imports::outcome(py, outcome)?, snapshot.outcomes[outcome.index()])?;
         }
         values.set_item("outcomes", outcomes)?;
         values.set_item("revoked", snapshot.revoked)?;
@@ -244,11 +232,7 @@ fn next_name(py: Python<'_>) -> Py<PyString> {
 impl Admits for Core {
     fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>> {
         let admitted = |state: &mut Semaphore<_>, now| {
-            if state.is_home_wanted() {
-                None
-            } else {
-                state.admit(now, ask)
-            }
+            if state.is_home_wanted() { None } else { state.admit(now, ask) }
         };
         self.with_time(py, admitted)
     }
@@ -256,9 +240,8 @@ impl Admits for Core {
     fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission> {
         // What is not taken into the line is dropped after the lock.
         let mut waiter = Some(waiter);
-        let (admission, checked) = self.change(py, |state, now| {
-            (state.acquire(now, ask, &mut waiter), Wakes::none())
-        })?;
+        let (admission, checked) =
+            self.change(py, |state, now| (state.acquire(now, ask, &mut waiter), Wakes::none()))?;
         let Err(error) = checked else {
             return Ok(admission);
         };
@@ -282,8 +265,7 @@ impl Admits for Core {
     }
 
     fn release(&self, py: Python<'_>, right: Right, outcome: Outcome) -> PyResult<()> {
-        self.change_surely(py, |state, now| ((), state.release(now, right, outcome)))
-            .1
+        self.change_surely(py, |state, now| ((), state.release(now, right, outcome))).1
     }
 
     fn count_stray_release(&self) {

@@ -106,9 +106,7 @@ impl<P: Waitable + 'static> Shared<P> {
         let Some(state) = self.state.try_lock() else {
             return Ok(());
         };
-        state
-            .waiters()
-            .try_for_each(|waiter| waiter.traverse(visit))
+        state.waiters().try_for_each(|waiter| waiter.traverse(visit))
     }
 
     pub(crate) fn clear(&self) {
@@ -122,20 +120,12 @@ impl<P: Waitable + 'static> Shared<P> {
     /// the state can tell.
     #[inline]
     fn read_clock(&self, py: Python<'_>) -> PyResult<Option<Time>> {
-        if self.clock.is_system() {
-            Ok(None)
-        } else {
-            self.clock.now(py).map(Some)
-        }
+        if self.clock.is_system() { Ok(None) } else { self.clock.now(py).map(Some) }
     }
 
     #[inline]
     fn system_time(&self, state: &P) -> Time {
-        if state.needs_time() {
-            system_now()
-        } else {
-            state.latest()
-        }
+        if state.needs_time() { system_now() } else { state.latest() }
     }
 
     fn change_at<R>(
@@ -170,13 +160,11 @@ impl<P: Waitable + 'static> Shared<P> {
 
 impl<P: Waitable + 'static> Station for Shared<P> {
     fn cancel(&self, py: Python<'_>, ticket: Ticket) -> PyResult<()> {
-        self.change_surely(py, |state, now| ((), state.cancel(now, ticket)))
-            .1
+        self.change_surely(py, |state, now| ((), state.cancel(now, ticket))).1
     }
 
     fn withdraw(&self, now: Time, ticket: Ticket) -> Wakes<Waiter> {
-        self.change_quietly(Some(now), |state, now| ((), state.cancel(now, ticket)))
-            .1
+        self.change_quietly(Some(now), |state, now| ((), state.cancel(now, ticket))).1
     }
 
     fn unreached(&self, now: Time, ticket: Ticket, waiter: Waiter) -> Wakes<Waiter> {
@@ -185,8 +173,7 @@ impl<P: Waitable + 'static> Station for Shared<P> {
     }
 
     fn sweep(&self, py: Python<'_>, home: Option<Home>) -> PyResult<()> {
-        self.change_surely(py, |state, now| ((), state.expire(now, home)))
-            .1
+        self.change_surely(py, |state, now| ((), state.expire(now, home))).1
     }
 
     fn renew(&self, ticket: Ticket, waiter: Waiter) -> bool {
@@ -232,16 +219,8 @@ impl<P: Waitable + 'static> Station for Shared<P> {
             (state.waits(home), wakes)
         });
         let delivered = deliver(py, self, wakes);
-        let unwatched = if waits {
-            Ok(())
-        } else {
-            self.timers.unwatch(event_loop)
-        };
-        unset
-            .and(error)
-            .and(delivered)
-            .and(unwatched)
-            .and(self.timers.check(py, self.due()))
+        let unwatched = if waits { Ok(()) } else { self.timers.unwatch(event_loop) };
+        unset.and(error).and(delivered).and(unwatched).and(self.timers.check(py, self.due()))
     }
 
     fn begin_anew(&self) {

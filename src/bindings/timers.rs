@@ -28,10 +28,7 @@ struct Armed {
 
 impl Timers {
     pub(crate) fn new(station: Weak<impl Station + 'static>) -> Self {
-        Self {
-            station,
-            armed: Mutex::default(),
-        }
+        Self { station, armed: Mutex::default() }
     }
 
     /// Keeps a timer for a loop from now on, for as long as it has waiters.
@@ -43,11 +40,7 @@ impl Timers {
         if !is_known {
             self.forget_the_idle();
             let event_loop = event_loop.clone().unbind();
-            self.armed.lock().push(Armed {
-                event_loop,
-                at: Time::MAX,
-                handle: None,
-            });
+            self.armed.lock().push(Armed { event_loop, at: Time::MAX, handle: None });
         }
     }
 
@@ -74,9 +67,7 @@ impl Timers {
     pub(crate) fn unset(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
         let handle = {
             let mut armed = self.armed.lock();
-            let timer = armed
-                .iter_mut()
-                .find(|timer| timer.event_loop.is(event_loop));
+            let timer = armed.iter_mut().find(|timer| timer.event_loop.is(event_loop));
             timer.and_then(|timer| {
                 timer.at = Time::MAX;
                 timer.handle.take()
@@ -118,10 +109,8 @@ impl Timers {
         let Some(station) = self.station.upgrade() else {
             return Ok(());
         };
-        let sweep = Sweep {
-            station: self.station.clone(),
-            event_loop: event_loop.clone().unbind(),
-        };
+        let sweep =
+            Sweep { station: self.station.clone(), event_loop: event_loop.clone().unbind() };
         let sweep = Bound::new(py, sweep)?;
         let _calling = exit::Calling::new(py);
         let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
@@ -166,10 +155,7 @@ impl Timers {
 
     fn note_unset(&self, event_loop: &Bound<'_, PyAny>) {
         let mut armed = self.armed.lock();
-        if let Some(timer) = armed
-            .iter_mut()
-            .find(|timer| timer.event_loop.is(event_loop))
-        {
+        if let Some(timer) = armed.iter_mut().find(|timer| timer.event_loop.is(event_loop)) {
             timer.at = Time::MAX;
         }
     }
@@ -183,10 +169,7 @@ impl Timers {
     ) -> Option<Py<PyAny>> {
         let handle = handle?.unbind();
         let mut armed = self.armed.lock();
-        match armed
-            .iter_mut()
-            .find(|timer| timer.event_loop.is(event_loop))
-        {
+        match armed.iter_mut().find(|timer| timer.event_loop.is(event_loop)) {
             Some(timer) => timer.handle.replace(handle),
             None => Some(handle),
         }
@@ -194,9 +177,7 @@ impl Timers {
 
     fn forget(&self, event_loop: &Bound<'_, PyAny>) -> Option<Armed> {
         let mut armed = self.armed.lock();
-        let position = armed
-            .iter()
-            .position(|timer| timer.event_loop.is(event_loop));
+        let position = armed.iter().position(|timer| timer.event_loop.is(event_loop));
         position.map(|position| armed.swap_remove(position))
     }
 
@@ -225,10 +206,7 @@ fn cancel(py: Python<'_>, handle: Option<Py<PyAny>>) -> PyResult<()> {
     match handle {
         Some(handle) => {
             let _calling = exit::Calling::new(py);
-            handle
-                .bind(py)
-                .call_method0(intern!(py, "cancel"))
-                .map(drop)
+            handle.bind(py).call_method0(intern!(py, "cancel")).map(drop)
         }
         None => Ok(()),
     }

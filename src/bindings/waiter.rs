@@ -64,10 +64,7 @@ pub(crate) trait Station: Send + Sync {
 
 /// What somebody who waits is woken with.
 pub(crate) enum Waiter {
-    Task {
-        event_loop: Py<PyAny>,
-        future: Py<PyAny>,
-    },
+    Task { event_loop: Py<PyAny>, future: Py<PyAny> },
     Thread(Arc<Parker>),
 }
 
@@ -111,9 +108,7 @@ impl Waiter {
 }
 
 pub(crate) fn is_closed(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
-    event_loop
-        .call_method0(intern!(event_loop.py(), "is_closed"))?
-        .is_truthy()
+    event_loop.call_method0(intern!(event_loop.py(), "is_closed"))?.is_truthy()
 }
 
 /// Tries again what an exception struck. One that does not strike twice came from
@@ -171,9 +166,8 @@ pub(crate) fn deliver(py: Python<'_>, station: &dyn Station, wakes: Wakes<Waiter
 
 fn wake_function(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static WAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let wake = WAKE.get_or_try_init(py, || {
-        Ok::<_, PyErr>(wrap_pyfunction!(wake, py)?.into_any().unbind())
-    })?;
+    let wake = WAKE
+        .get_or_try_init(py, || Ok::<_, PyErr>(wrap_pyfunction!(wake, py)?.into_any().unbind()))?;
     Ok(wake.bind(py))
 }
 
@@ -209,10 +203,8 @@ pub(crate) fn task_waiter<'py>(
     let py = event_loop.py();
     let _calling = exit::Calling::new(py);
     let future = event_loop.call_method0(intern!(py, "create_future"))?;
-    let waiter = Waiter::Task {
-        event_loop: event_loop.clone().unbind(),
-        future: future.clone().unbind(),
-    };
+    let waiter =
+        Waiter::Task { event_loop: event_loop.clone().unbind(), future: future.clone().unbind() };
     Ok((waiter, future))
 }
 
@@ -236,9 +228,7 @@ impl Parker {
     /// Sleeps for at most `span`; whether it was woken.
     fn park(&self, span: Duration) -> bool {
         let is_woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self
-            .signal
-            .wait_timeout_while(is_woken, span, |is_woken| !*is_woken);
+        let slept = self.signal.wait_timeout_while(is_woken, span, |is_woken| !*is_woken);
         let (mut is_woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *is_woken)
     }
@@ -255,11 +245,7 @@ pub(crate) fn park(py: Python<'_>, station: &dyn Station, parker: &Parker) -> Py
         let mut slept_from = station.clock().now(py)?;
         let is_woken = exit::detach(py, is_main, || {
             loop {
-                let due = if is_real {
-                    station.due().since(slept_from)
-                } else {
-                    LOOK_UP
-                };
+                let due = if is_real { station.due().since(slept_from) } else { LOOK_UP };
                 let span = due.min(LOOK_UP);
                 if parker.park(span) {
                     return true;

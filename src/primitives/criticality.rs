@@ -19,12 +19,8 @@ pub enum Criticality {
 
 impl Criticality {
     /// All classes, least critical first.
-    pub const ALL: [Self; 4] = [
-        Self::Sheddable,
-        Self::SheddablePlus,
-        Self::Critical,
-        Self::CriticalPlus,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::Sheddable, Self::SheddablePlus, Self::Critical, Self::CriticalPlus];
 
     /// The position in [`ALL`](Self::ALL).
     #[must_use]

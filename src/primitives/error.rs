@@ -15,11 +15,7 @@ impl ConfigError {
         value: impl fmt::Display,
         range: &'static str,
     ) -> Self {
-        Self {
-            parameter,
-            value: value.to_string(),
-            range,
-        }
+        Self { parameter, value: value.to_string(), range }
     }
 
     /// The name of the parameter.
@@ -31,11 +27,7 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} must be {}, got {}",
-            self.parameter, self.range, self.value
-        )
+        write!(f, "{} must be {}, got {}", self.parameter, self.range, self.value)
     }
 }
 

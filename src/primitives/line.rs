@@ -37,17 +37,9 @@ pub(crate) struct Arrival {
 /// What a ticket turned out to be worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    Waiting {
-        granted_before: bool,
-    },
-    Granted {
-        cost: u32,
-        joined: Time,
-    },
-    Refused {
-        reason: Reason,
-        criticality: Criticality,
-    },
+    Waiting { granted_before: bool },
+    Granted { cost: u32, joined: Time },
+    Refused { reason: Reason, criticality: Criticality },
     Unknown,
 }
 
@@ -152,27 +144,19 @@ impl<W> Line<W> {
     }
 
     pub(crate) fn waits(&self, home: Home) -> bool {
-        self.home_keys.get(&home).is_some_and(|&key| {
-            self.homes[key]
-                .lanes
-                .iter()
-                .any(|lane| lane.head().is_some())
-        })
+        self.home_keys
+            .get(&home)
+            .is_some_and(|&key| self.homes[key].lanes.iter().any(|lane| lane.head().is_some()))
     }
 
     /// Whether somebody at or above `criticality` waits who could answer.
     pub(crate) fn is_waiting(&self, criticality: Criticality) -> bool {
-        self.waiting > 0
-            && self.ready[criticality.index()..]
-                .iter()
-                .any(|lane| !lane.is_empty())
+        self.waiting > 0 && self.ready[criticality.index()..].iter().any(|lane| !lane.is_empty())
     }
 
     /// Whether a signal is out that has not been answered.
     pub(crate) fn has_unclaimed(&self) -> bool {
-        self.entries
-            .iter()
-            .any(|(_, entry)| entry.state != State::Waiting)
+        self.entries.iter().any(|(_, entry)| entry.state != State::Waiting)
     }
 
     pub(crate) fn oldest_wait(&self, now: Time) -> Duration {
@@ -186,19 +170,11 @@ impl<W> Line<W> {
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &W> {
-        self.entries
-            .iter()
-            .filter_map(|(_, entry)| entry.waiter.as_ref())
+        self.entries.iter().filter_map(|(_, entry)| entry.waiter.as_ref())
     }
 
     pub(crate) fn join(&mut self, arrival: Arrival, waiter: W) -> Ticket {
-        let Arrival {
-            home,
-            criticality,
-            cost,
-            now,
-            bound,
-        } = arrival;
+        let Arrival { home, criticality, cost, now, bound } = arrival;
         let home = self.enter_home(home);
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -235,10 +211,7 @@ impl<W> Line<W> {
         let (class, &(_, home)) = { self.ready.iter().enumerate().rev() }
             .find_map(|(class, heads)| heads.first().map(|head| (class, head)))?;
         let key = self.homes[home].lanes[class].head()?;
-        Some(Head {
-            key,
-            cost: self.entries[key as usize].cost,
-        })
+        Some(Head { key, cost: self.entries[key as usize].cost })
     }
 
     /// The head, if it is this ticket's.
@@ -258,10 +231,7 @@ impl<W> Line<W> {
     /// What a ticket is worth now. Granted and refused tickets end with it.
     pub(crate) fn claim(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) -> Standing {
         let standing = self.standing(ticket);
-        if matches!(
-            standing,
-            Standing::Granted { .. } | Standing::Refused { .. }
-        ) {
+        if matches!(standing, Standing::Granted { .. } | Standing::Refused { .. }) {
             wakes.discard(self.remove(ticket.key));
         }
         standing
@@ -347,8 +317,7 @@ impl<W> Line<W> {
     /// became free.
     pub(crate) fn revoke_stale(&mut self, now: Time) -> Option<u32> {
         let (key, home) = self.stale(now)?;
-        self.is_ready_elsewhere(home)
-            .then(|| self.revoke_and_stall(key))
+        self.is_ready_elsewhere(home).then(|| self.revoke_and_stall(key))
     }
 
     /// The same for the benefit of somebody at `home` who is not in line.
@@ -360,12 +329,7 @@ impl<W> Line<W> {
     /// Takes the newest unclaimed grant of another home back for the head, who
     /// is older and whose owner is here now.
     pub(crate) fn revoke_for(&mut self, head: Head) -> Option<u32> {
-        let Entry {
-            home,
-            criticality,
-            serial,
-            ..
-        } = self.entries[head.key as usize];
+        let Entry { home, criticality, serial, .. } = self.entries[head.key as usize];
         let mut cursor = self.granted.tail();
         while let Some(key) = cursor {
             let entry = &self.entries[key as usize];
@@ -402,26 +366,18 @@ impl<W> Line<W> {
 
     /// Takes out what the waiters would be woken with, and leaves them in line.
     pub(crate) fn take_waiters(&mut self) -> Vec<W> {
-        self.entries
-            .iter_mut()
-            .filter_map(|(_, entry)| entry.waiter.take())
-            .collect()
+        self.entries.iter_mut().filter_map(|(_, entry)| entry.waiter.take()).collect()
     }
 
     /// Forgets everybody. Their tickets stay recognisable as unknown.
     pub(crate) fn clear(&mut self) -> Vec<W> {
         let waiters = self.take_waiters();
-        *self = Self {
-            next_serial: self.next_serial,
-            ..Self::new()
-        };
+        *self = Self { next_serial: self.next_serial, ..Self::new() };
         waiters
     }
 
     fn find(&mut self, ticket: Ticket) -> Option<&mut Entry<W>> {
-        self.entries
-            .get_mut(ticket.key as usize)
-            .filter(|entry| entry.serial == ticket.serial)
+        self.entries.get_mut(ticket.key as usize).filter(|entry| entry.serial == ticket.serial)
     }
 
     fn standing(&mut self, ticket: Ticket) -> Standing {
@@ -429,17 +385,9 @@ impl<W> Line<W> {
             return Standing::Unknown;
         };
         match entry.state {
-            State::Waiting => Standing::Waiting {
-                granted_before: entry.granted_before,
-            },
-            State::Granted(_) => Standing::Granted {
-                cost: entry.cost,
-                joined: entry.joined,
-            },
-            State::Refused(reason) => Standing::Refused {
-                reason,
-                criticality: entry.criticality,
-            },
+            State::Waiting => Standing::Waiting { granted_before: entry.granted_before },
+            State::Granted(_) => Standing::Granted { cost: entry.cost, joined: entry.joined },
+            State::Refused(reason) => Standing::Refused { reason, criticality: entry.criticality },
         }
     }
 
@@ -478,13 +426,7 @@ impl<W> Line<W> {
 
     /// Puts a waiting entry into its lane, in order of age.
     fn enter_lane(&mut self, key: u32) {
-        let Entry {
-            serial,
-            home,
-            criticality,
-            bound,
-            ..
-        } = self.entries[key as usize];
+        let Entry { serial, home, criticality, bound, .. } = self.entries[key as usize];
         let class = criticality.index();
         let state = &mut self.homes[home];
         let lane = &mut state.lanes[class];
@@ -500,10 +442,7 @@ impl<W> Line<W> {
                     && other.serial < serial
             })
         };
-        let prev = if lane
-            .tail()
-            .is_none_or(|tail| is_before(&self.entries, tail))
-        {
+        let prev = if lane.tail().is_none_or(|tail| is_before(&self.entries, tail)) {
             lane.tail()
         } else {
             let hint = state.returned[class].filter(|&hint| is_before(&self.entries, hint));
@@ -532,13 +471,7 @@ impl<W> Line<W> {
     }
 
     fn leave_lane(&mut self, key: u32) {
-        let Entry {
-            serial,
-            home,
-            criticality,
-            bound,
-            ..
-        } = self.entries[key as usize];
+        let Entry { serial, home, criticality, bound, .. } = self.entries[key as usize];
         let class = criticality.index();
         let state = &mut self.homes[home];
         let lane = &mut state.lanes[class];
@@ -567,9 +500,7 @@ impl<W> Line<W> {
 
     fn is_ready_elsewhere(&self, home: usize) -> bool {
         // A home stands at most once in each set: the first two tell.
-        self.ready
-            .iter()
-            .any(|lane| lane.iter().take(2).any(|&(_, other)| other != home))
+        self.ready.iter().any(|lane| lane.iter().take(2).any(|&(_, other)| other != home))
     }
 
     fn revoke_and_stall(&mut self, key: u32) -> u32 {
@@ -610,10 +541,7 @@ impl<W> Line<W> {
 
 impl<W> Entry<W> {
     fn wake(&mut self, key: u32) -> Option<Wake<W>> {
-        let ticket = Ticket {
-            key,
-            serial: self.serial,
-        };
+        let ticket = Ticket { key, serial: self.serial };
         self.waiter.take().map(|waiter| Wake { ticket, waiter })
     }
 }

@@ -27,10 +27,7 @@ impl Ask {
     /// If `cost` is 0 or above [`MAX_COST`].
     pub fn new(cost: u32) -> Result<Self, ConfigError> {
         if (1..=MAX_COST).contains(&cost) {
-            Ok(Self {
-                cost,
-                ..Self::one()
-            })
+            Ok(Self { cost, ..Self::one() })
         } else {
             Err(ConfigError::new("cost", cost, "an integer from 1 to 1e9"))
         }
@@ -39,12 +36,7 @@ impl Ask {
     /// The same for one unit.
     #[must_use]
     pub const fn one() -> Self {
-        Self {
-            cost: 1,
-            criticality: Criticality::Critical,
-            max_wait: None,
-            home: None,
-        }
+        Self { cost: 1, criticality: Criticality::Critical, max_wait: None, home: None }
     }
 
     /// How many units of the limit the work occupies.
@@ -242,10 +234,9 @@ impl<W> SemaphoreLimiter<W> {
                 Claim::Admitted(self.permit(cost, now.as_nanos().saturating_sub(joined.as_nanos())))
             }
             Standing::Waiting { .. } => Claim::Waiting,
-            Standing::Refused {
-                reason,
-                criticality,
-            } => Claim::Rejected(self.rejection(reason, criticality)),
+            Standing::Refused { reason, criticality } => {
+                Claim::Rejected(self.rejection(reason, criticality))
+            }
             Standing::Unknown => {
                 Claim::Rejected(self.reject(Reason::Closed, Criticality::default()))
             }
@@ -363,12 +354,7 @@ impl<W> SemaphoreLimiter<W> {
             return Some(self.now);
         }
         let rest = head.and_then(|_| self.slots.rests_until());
-        self.line
-            .next_expiry()
-            .into_iter()
-            .chain(rest)
-            .min()
-            .filter(|&at| at < Time::MAX)
+        self.line.next_expiry().into_iter().chain(rest).min().filter(|&at| at < Time::MAX)
     }
 
     /// Whether admitting, releasing and expiring depend on the time. If not, any
@@ -463,12 +449,7 @@ impl<W> SemaphoreLimiter<W> {
     #[inline]
     fn permit(&mut self, cost: u32, waited: u64) -> Permit {
         self.admitted += 1;
-        Permit {
-            cost,
-            epoch: self.epoch,
-            started: self.now,
-            waited,
-        }
+        Permit { cost, epoch: self.epoch, started: self.now, waited }
     }
 
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {

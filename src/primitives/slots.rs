@@ -35,11 +35,7 @@ impl Slots {
                 timed_since: Time::ZERO,
             })
         } else {
-            Err(ConfigError::new(
-                "limit",
-                limit,
-                "a number above 0 and at most 1e9",
-            ))
+            Err(ConfigError::new("limit", limit, "a number above 0 and at most 1e9"))
         }
     }
 
@@ -52,11 +48,7 @@ impl Slots {
             self.limit = limit;
             Ok(())
         } else {
-            Err(ConfigError::new(
-                "limit",
-                limit,
-                "a number from 0 (admits nobody) to 1e9",
-            ))
+            Err(ConfigError::new("limit", limit, "a number from 0 (admits nobody) to 1e9"))
         }
     }
 
@@ -74,11 +66,7 @@ impl Slots {
     }
 
     pub(crate) fn saturation(&self) -> f64 {
-        if self.limit > 0.0 {
-            self.in_flight as f64 / self.limit
-        } else {
-            1.0
-        }
+        if self.limit > 0.0 { self.in_flight as f64 / self.limit } else { 1.0 }
     }
 
     pub(crate) fn has_room(&self, now: Time, cost: u32) -> bool {

@@ -27,10 +27,7 @@ pub struct Wakes<W> {
 impl<W> Wakes<W> {
     /// Nobody to wake; allocates nothing.
     pub const fn none() -> Self {
-        Self {
-            wakes: Vec::new(),
-            discarded: Vec::new(),
-        }
+        Self { wakes: Vec::new(), discarded: Vec::new() }
     }
 
     /// How many there are to wake.

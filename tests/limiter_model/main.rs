@@ -1,11 +1,7 @@
 //! The limiter against a naive model of the same rules: whatever happens, both
 //! answer the same.
 
-#![allow(
-    clippy::expect_used,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss
-)]
+#![allow(clippy::expect_used, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
 mod model;
 
@@ -21,17 +17,8 @@ use sluicegate::primitives::{
 
 #[derive(Clone, Debug)]
 enum Step {
-    TryAcquire {
-        cost: u32,
-        criticality: usize,
-        home: Option<u64>,
-    },
-    Acquire {
-        cost: u32,
-        criticality: usize,
-        home: u64,
-        max_wait: Option<u64>,
-    },
+    TryAcquire { cost: u32, criticality: usize, home: Option<u64> },
+    Acquire { cost: u32, criticality: usize, home: u64, max_wait: Option<u64> },
     Claim(prop::sample::Index),
     Cancel(prop::sample::Index),
     Release(prop::sample::Index),
@@ -112,11 +99,7 @@ impl Pair {
     #[allow(clippy::too_many_lines)] // one arm a step
     fn play(&mut self, step: &Step) {
         match *step {
-            Step::TryAcquire {
-                cost,
-                criticality,
-                home,
-            } => {
+            Step::TryAcquire { cost, criticality, home } => {
                 let ask = ask(cost, criticality, home, None);
                 let name = self.name();
                 let answer = match self.limiter.try_acquire(self.time(), &ask) {
@@ -126,17 +109,9 @@ impl Pair {
                     }
                     Err(_) => Answer::Rejected,
                 };
-                assert_eq!(
-                    answer,
-                    self.model.try_acquire(name, cost, criticality, home)
-                );
+                assert_eq!(answer, self.model.try_acquire(name, cost, criticality, home));
             }
-            Step::Acquire {
-                cost,
-                criticality,
-                home,
-                max_wait,
-            } => {
+            Step::Acquire { cost, criticality, home, max_wait } => {
                 let ask = ask(cost, criticality, Some(home), max_wait);
                 let name = self.name();
                 let mut waiter = Some(name);
@@ -152,10 +127,7 @@ impl Pair {
                     Admission::Rejected(_) => Answer::Rejected,
                 };
                 assert_eq!(waiter.is_none(), answer == Answer::Waiting);
-                assert_eq!(
-                    answer,
-                    self.model.acquire(name, cost, criticality, home, max_wait)
-                );
+                assert_eq!(answer, self.model.acquire(name, cost, criticality, home, max_wait));
             }
             Step::Claim(which) => {
                 let Some((name, ticket)) = pick(&self.tickets, which) else {
@@ -209,10 +181,7 @@ impl Pair {
                 self.model.release(name);
             }
             Step::Update(limit) => {
-                let wakes = self
-                    .limiter
-                    .update(self.time(), limit)
-                    .expect("in its range");
+                let wakes = self.limiter.update(self.time(), limit).expect("in its range");
                 self.wake(wakes);
                 self.model.update(limit);
             }
@@ -236,19 +205,13 @@ impl Pair {
         assert_eq!(next, self.model.next_expiry());
         // Nobody who was answered waits for a signal that was never sent.
         for name in self.model.answered() {
-            assert!(
-                self.signalled.contains(&name),
-                "{name} was answered and not signalled"
-            );
+            assert!(self.signalled.contains(&name), "{name} was answered and not signalled");
         }
     }
 
     fn finish(mut self) {
         // Whatever happened, all can be given back and nothing is left.
-        let wakes = self
-            .limiter
-            .update(self.time(), 100.0)
-            .expect("in its range");
+        let wakes = self.limiter.update(self.time(), 100.0).expect("in its range");
         self.wake(wakes);
         while let Some((&name, _)) = self.permits.iter().next() {
             let permit = self.permits.remove(&name).expect("it is there");
@@ -277,19 +240,13 @@ fn ask(cost: u32, criticality: usize, home: Option<u64>, max_wait: Option<u64>) 
 }
 
 fn pick(tickets: &BTreeMap<usize, Ticket>, which: prop::sample::Index) -> Option<(usize, Ticket)> {
-    let tickets: Vec<_> = tickets
-        .iter()
-        .map(|(&name, &ticket)| (name, ticket))
-        .collect();
+    let tickets: Vec<_> = tickets.iter().map(|(&name, &ticket)| (name, ticket)).collect();
     (!tickets.is_empty()).then(|| tickets[which.index(tickets.len())])
 }
 
 fn config() -> ProptestConfig {
     let full = std::env::var_os("SLUICEGATE_TEST_FULL").is_some();
-    ProptestConfig {
-        cases: if full { 10_000 } else { 1_000 },
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases: if full { 10_000 } else { 1_000 }, ..ProptestConfig::default() }
 }
 
 proptest! {

@@ -75,17 +75,11 @@ impl Model {
     }
 
     pub fn waiting(&self) -> usize {
-        self.waiters
-            .iter()
-            .filter(|waiter| waiter.state == State::Waiting)
-            .count()
+        self.waiters.iter().filter(|waiter| waiter.state == State::Waiting).count()
     }
 
     pub fn answered(&self) -> Vec<usize> {
-        let answered = self
-            .waiters
-            .iter()
-            .filter(|waiter| waiter.state != State::Waiting);
+        let answered = self.waiters.iter().filter(|waiter| waiter.state != State::Waiting);
         answered.map(|waiter| waiter.name).collect()
     }
 
@@ -237,23 +231,18 @@ impl Model {
         let bounds = { self.waiters.iter() }
             .filter(|waiter| waiter.state == State::Waiting)
             .filter_map(|waiter| waiter.bound);
-        let stale = self
-            .oldest_grant()
-            .and_then(|at| match self.waiters[at].state {
-                State::Granted { at: since, .. } if self.is_ready_elsewhere(at) => {
-                    Some(since + PATIENCE)
-                }
-                _ => None,
-            });
+        let stale = self.oldest_grant().and_then(|at| match self.waiters[at].state {
+            State::Granted { at: since, .. } if self.is_ready_elsewhere(at) => {
+                Some(since + PATIENCE)
+            }
+            _ => None,
+        });
         let rest = self.head().and_then(|_| self.rests_until());
         bounds.chain(stale).chain(rest).min()
     }
 
     fn find(&self, name: usize) -> usize {
-        self.waiters
-            .iter()
-            .position(|waiter| waiter.name == name)
-            .expect("it is there")
+        self.waiters.iter().position(|waiter| waiter.name == name).expect("it is there")
     }
 
     fn is_ready(&self, waiter: &Waiter) -> bool {
@@ -262,14 +251,9 @@ impl Model {
 
     /// The most critical that is ready, and of these the oldest.
     fn head(&self) -> Option<usize> {
-        (0..self.waiters.len())
-            .filter(|&at| self.is_ready(&self.waiters[at]))
-            .max_by_key(|&at| {
-                (
-                    self.waiters[at].criticality,
-                    std::cmp::Reverse(self.waiters[at].name),
-                )
-            })
+        (0..self.waiters.len()).filter(|&at| self.is_ready(&self.waiters[at])).max_by_key(|&at| {
+            (self.waiters[at].criticality, std::cmp::Reverse(self.waiters[at].name))
+        })
     }
 
     fn rests_until(&self) -> Option<u64> {
@@ -297,32 +281,24 @@ impl Model {
             State::Granted { order, .. } => Some(order),
             _ => None,
         };
-        (0..self.waiters.len())
-            .filter(|at| order(at).is_some())
-            .min_by_key(order)
+        (0..self.waiters.len()).filter(|at| order(at).is_some()).min_by_key(order)
     }
 
     fn stale(&self) -> Option<usize> {
-        self.oldest_grant()
-            .filter(|&at| match self.waiters[at].state {
-                State::Granted { at, .. } => at + PATIENCE <= self.now,
-                _ => false,
-            })
+        self.oldest_grant().filter(|&at| match self.waiters[at].state {
+            State::Granted { at, .. } => at + PATIENCE <= self.now,
+            _ => false,
+        })
     }
 
     fn is_ready_elsewhere(&self, at: usize) -> bool {
         let home = self.waiters[at].home;
-        self.waiters
-            .iter()
-            .any(|waiter| self.is_ready(waiter) && waiter.home != home)
+        self.waiters.iter().any(|waiter| self.is_ready(waiter) && waiter.home != home)
     }
 
     fn grant(&mut self, at: usize) {
         self.grants += 1;
-        self.waiters[at].state = State::Granted {
-            at: self.now,
-            order: self.grants,
-        };
+        self.waiters[at].state = State::Granted { at: self.now, order: self.grants };
     }
 
     fn revoke(&mut self, at: usize, stall: bool) {
@@ -348,13 +324,7 @@ impl Model {
     }
 
     fn take_over(&mut self, at: usize) {
-        let Waiter {
-            name,
-            home,
-            criticality,
-            cost,
-            ..
-        } = self.waiters[at].clone();
+        let Waiter { name, home, criticality, cost, .. } = self.waiters[at].clone();
         while !self.has_room(cost) {
             let order = |at: &usize| match self.waiters[*at].state {
                 State::Granted { order, .. } => Some(order),

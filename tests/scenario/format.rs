@@ -152,11 +152,7 @@ impl TryFrom<toml::Table> for Step {
         let action = Action::deserialize(toml::Value::Table(keys)).map_err(|_| {
             format!("no action has just these keys, or a value is of a wrong type: {names:?}")
         })?;
-        Ok(Self {
-            action,
-            expect,
-            then,
-        })
+        Ok(Self { action, expect, then })
     }
 }
 

@@ -110,13 +110,7 @@ impl Player {
                 let on = on.as_deref().map(|on| self.open(on)).transpose()?;
                 self.try_acquire(name, *cost, on)
             }
-            Action::Acquire {
-                name,
-                cost,
-                on,
-                timeout,
-                cancelled,
-            } => {
+            Action::Acquire { name, cost, on, timeout, cancelled } => {
                 let on = self.open(on)?;
                 let wish = Wish {
                     name: name.clone(),
@@ -304,21 +298,12 @@ impl Player {
             }
             Admission::Rejected(_) => "timed_out",
             Admission::Waiting(ticket) => {
-                let mut task = Task {
-                    ticket,
-                    on,
-                    is_due: false,
-                    is_cancelled: false,
-                };
+                let mut task = Task { ticket, on, is_due: false, is_cancelled: false };
                 if wish.is_cancelled {
                     cancel(&mut task, &mut self.loops[on], &name);
                 }
                 self.holders.insert(name, Holder::Waiting(task));
-                if wish.is_cancelled {
-                    "cancelled"
-                } else {
-                    "waiting"
-                }
+                if wish.is_cancelled { "cancelled" } else { "waiting" }
             }
         }
     }
@@ -386,16 +371,8 @@ impl Player {
         check_near("oldest_wait", then.oldest_wait, oldest_wait)?;
         let next_expiry = next_expiry.map_or(f64::INFINITY, Time::as_secs_f64);
         check_near("next_expiry", then.next_expiry, next_expiry)?;
-        check(
-            "admitted",
-            then.admitted.as_deref().map(sorted),
-            names(&self.admitted),
-        )?;
-        check(
-            "timed_out",
-            then.timed_out.as_deref().map(sorted),
-            names(&self.timed_out),
-        )?;
+        check("admitted", then.admitted.as_deref().map(sorted), names(&self.admitted))?;
+        check("timed_out", then.timed_out.as_deref().map(sorted), names(&self.timed_out))?;
         for (name, &expected) in then.waited.iter().flatten() {
             let Some(Holder::Holding(permit)) = self.holders.get(name) else {
                 return Err(format!("waited: {name} holds no permit"));
@@ -520,9 +497,7 @@ fn outcome_of(raises: Exception) -> Outcome {
 
 fn counts(names: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
     let pairs = names.iter().zip(counts).filter(|&(_, &count)| count > 0);
-    pairs
-        .map(|(name, &count)| ((*name).to_string(), count))
-        .collect()
+    pairs.map(|(name, &count)| ((*name).to_string(), count)).collect()
 }
 
 fn sorted(names: &[String]) -> Vec<String> {
