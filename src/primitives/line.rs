@@ -1,8 +1,9 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use slab::Slab;
 
+use super::lanes::{Lanes, Waits};
 use super::links::{Linked, Links, List};
 use super::{Criticality, Reason, Time, Wake, Wakes};
 
@@ -76,18 +77,22 @@ impl<W> Linked for Entry<W> {
     }
 }
 
-#[derive(Debug)]
-struct HomeState {
-    id: Home,
-    /// The waiting, oldest first, by criticality.
-    lanes: [List; 4],
-    /// Where the one that came back last went, to look on from there.
-    returned: [Option<u32>; 4],
-    /// Has a signal to get that could not be delivered.
-    is_unreached: bool,
-    members: usize,
-    /// Let a grant go stale, and has shown no sign of life since.
-    stalled: bool,
+impl<W> Waits for Entry<W> {
+    fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    fn home(&self) -> usize {
+        self.home
+    }
+
+    fn criticality(&self) -> Criticality {
+        self.criticality
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.state == State::Waiting
+    }
 }
 
 /// The one that is next.
@@ -105,10 +110,7 @@ pub(crate) struct Head {
 #[derive(Debug)]
 pub(crate) struct Line<W> {
     entries: Slab<Entry<W>>,
-    homes: Slab<HomeState>,
-    home_keys: HashMap<Home, usize>,
-    /// The heads of the lanes of the homes that are not stalled: (serial, home).
-    ready: [BTreeSet<(u64, usize)>; 4],
+    lanes: Lanes,
     bounds: BTreeSet<(Time, u32)>,
     /// The granted and not yet claimed, by the time of the grant.
     granted: List,
@@ -122,9 +124,7 @@ impl<W> Line<W> {
     pub(crate) fn new() -> Self {
         Self {
             entries: Slab::new(),
-            homes: Slab::new(),
-            home_keys: HashMap::new(),
-            ready: [const { BTreeSet::new() }; 4],
+            lanes: Lanes::new(),
             bounds: BTreeSet::new(),
             granted: List::default(),
             retry_at: None,
@@ -144,14 +144,12 @@ impl<W> Line<W> {
     }
 
     pub(crate) fn waits(&self, home: Home) -> bool {
-        self.home_keys
-            .get(&home)
-            .is_some_and(|&key| self.homes[key].lanes.iter().any(|lane| lane.head().is_some()))
+        self.lanes.waits(home)
     }
 
     /// Whether somebody at or above `criticality` waits who could answer.
     pub(crate) fn is_waiting(&self, criticality: Criticality) -> bool {
-        self.waiting > 0 && self.ready[criticality.index()..].iter().any(|lane| !lane.is_empty())
+        self.waiting > 0 && self.lanes.is_ready(criticality)
     }
 
     /// Whether a signal is out that has not been answered.
@@ -160,10 +158,8 @@ impl<W> Line<W> {
     }
 
     pub(crate) fn oldest_wait(&self, now: Time) -> Duration {
-        self.homes
-            .iter()
-            .flat_map(|(_, home)| home.lanes)
-            .filter_map(List::head)
+        self.lanes
+            .all_heads()
             .map(|key| now.since(self.entries[key as usize].joined))
             .max()
             .unwrap_or_default()
@@ -175,7 +171,7 @@ impl<W> Line<W> {
 
     pub(crate) fn join(&mut self, arrival: Arrival, waiter: W) -> Ticket {
         let Arrival { home, criticality, cost, now, bound } = arrival;
-        let home = self.enter_home(home);
+        let home = self.lanes.enter_home(&self.entries, home);
         let serial = self.next_serial;
         self.next_serial += 1;
         let key = key_of(self.entries.insert(Entry {
@@ -208,9 +204,7 @@ impl<W> Line<W> {
         if self.waiting == 0 {
             return None;
         }
-        let (class, &(_, home)) = { self.ready.iter().enumerate().rev() }
-            .find_map(|(class, heads)| heads.first().map(|head| (class, head)))?;
-        let key = self.homes[home].lanes[class].head()?;
+        let key = self.lanes.head()?;
         Some(Head { key, cost: self.entries[key as usize].cost })
     }
 
@@ -241,7 +235,7 @@ impl<W> Line<W> {
     /// until now.
     pub(crate) fn show_alive_at(&mut self, ticket: Ticket) -> bool {
         let home = self.find(ticket).map(|entry| entry.home);
-        home.is_some_and(|home| self.revive(home))
+        home.is_some_and(|home| self.lanes.come_back(&self.entries, home))
     }
 
     /// Ends a ticket, whatever it is worth.
@@ -249,7 +243,8 @@ impl<W> Line<W> {
         let standing = self.standing(ticket);
         if standing != Standing::Unknown {
             // The waiter of a blocked home cannot leave: this one moves.
-            self.revive(self.entries[ticket.key as usize].home);
+            let home = self.entries[ticket.key as usize].home;
+            self.lanes.come_back(&self.entries, home);
             wakes.discard(self.remove(ticket.key));
         }
         standing
@@ -270,10 +265,10 @@ impl<W> Line<W> {
         };
         entry.waiter = Some(waiter);
         let (home, state) = (entry.home, entry.state);
-        self.homes[home].is_unreached = true;
+        self.lanes.note_unreached(home);
         let retry = now.after(CLAIM_PATIENCE);
         self.retry_at = Some(self.retry_at.map_or(retry, |at| at.min(retry)));
-        Ok(matches!(state, State::Granted(_)).then(|| self.revoke_and_stall(ticket.key)))
+        Ok(matches!(state, State::Granted(_)).then(|| self.revoke_and_pass_over(ticket.key)))
     }
 
     /// Tries again to reach those that could not be reached.
@@ -282,12 +277,7 @@ impl<W> Line<W> {
             return;
         }
         self.retry_at = None;
-        let unreached: Vec<usize> = { self.homes.iter_mut() }
-            .filter_map(|(key, home)| std::mem::take(&mut home.is_unreached).then_some(key))
-            .collect();
-        for home in unreached {
-            self.revive(home);
-        }
+        self.lanes.come_back_to_the_unreached(&self.entries);
         for (key, entry) in &mut self.entries {
             if matches!(entry.state, State::Refused(_)) {
                 wakes.extend(entry.wake(key_of(key)));
@@ -317,13 +307,13 @@ impl<W> Line<W> {
     /// became free.
     pub(crate) fn revoke_stale(&mut self, now: Time) -> Option<u32> {
         let (key, home) = self.stale(now)?;
-        self.is_ready_elsewhere(home).then(|| self.revoke_and_stall(key))
+        self.lanes.is_ready_elsewhere(home).then(|| self.revoke_and_pass_over(key))
     }
 
     /// The same for the benefit of somebody at `home` who is not in line.
     pub(crate) fn revoke_stale_for(&mut self, now: Time, home: Home) -> Option<u32> {
         let (key, owner) = self.stale(now)?;
-        (self.homes[owner].id != home).then(|| self.revoke_and_stall(key))
+        (!self.lanes.is(owner, home)).then(|| self.revoke_and_pass_over(key))
     }
 
     /// Takes the newest unclaimed grant of another home back for the head, who
@@ -348,7 +338,7 @@ impl<W> Line<W> {
         let stale = self.granted.head().and_then(|key| {
             let entry = &self.entries[key as usize];
             match entry.state {
-                State::Granted(at) if self.is_ready_elsewhere(entry.home) => {
+                State::Granted(at) if self.lanes.is_ready_elsewhere(entry.home) => {
                     Some(at.after(CLAIM_PATIENCE))
                 }
                 _ => None,
@@ -359,8 +349,8 @@ impl<W> Line<W> {
 
     /// Notes that a home is not blocked.
     pub(crate) fn show_alive(&mut self, home: Home) {
-        if let Some(&key) = self.home_keys.get(&home) {
-            self.revive(key);
+        if let Some(key) = self.lanes.key_of(home) {
+            self.lanes.come_back(&self.entries, key);
         }
     }
 
@@ -391,23 +381,6 @@ impl<W> Line<W> {
         }
     }
 
-    fn enter_home(&mut self, id: Home) -> usize {
-        let homes = &mut self.homes;
-        let key = *self.home_keys.entry(id).or_insert_with(|| {
-            homes.insert(HomeState {
-                id,
-                lanes: [List::default(); 4],
-                returned: [None; 4],
-                is_unreached: false,
-                members: 0,
-                stalled: false,
-            })
-        });
-        self.homes[key].members += 1;
-        self.revive(key);
-        key
-    }
-
     /// Returns what it would have been woken with.
     fn remove(&mut self, key: u32) -> Option<W> {
         match self.entries[key as usize].state {
@@ -416,74 +389,21 @@ impl<W> Line<W> {
             State::Refused(_) => {}
         }
         let Entry { home, waiter, .. } = self.entries.remove(key as usize);
-        self.homes[home].members -= 1;
-        if self.homes[home].members == 0 {
-            let home = self.homes.remove(home);
-            self.home_keys.remove(&home.id);
-        }
+        self.lanes.leave_home(home);
         waiter
     }
 
-    /// Puts a waiting entry into its lane, in order of age.
     fn enter_lane(&mut self, key: u32) {
-        let Entry { serial, home, criticality, bound, .. } = self.entries[key as usize];
-        let class = criticality.index();
-        let state = &mut self.homes[home];
-        let lane = &mut state.lanes[class];
-        let old_head = lane.head();
-        // The newest goes to the back at once. One that comes back after a lost
-        // grant is among the oldest, and behind the one that came back before it
-        // as a rule, since grants are lost in their order.
-        let is_before = |entries: &Slab<Entry<W>>, other: u32| {
-            entries.get(other as usize).is_some_and(|other| {
-                other.state == State::Waiting
-                    && other.home == home
-                    && other.criticality == criticality
-                    && other.serial < serial
-            })
-        };
-        let prev = if lane.tail().is_none_or(|tail| is_before(&self.entries, tail)) {
-            lane.tail()
-        } else {
-            let hint = state.returned[class].filter(|&hint| is_before(&self.entries, hint));
-            let mut prev = hint;
-            let mut cursor = match hint {
-                Some(hint) => self.entries[hint as usize].links.next(),
-                None => old_head,
-            };
-            while let Some(other) = cursor.filter(|&other| is_before(&self.entries, other)) {
-                (prev, cursor) = (Some(other), self.entries[other as usize].links.next());
-            }
-            state.returned[class] = Some(key);
-            prev
-        };
-        lane.insert_after(&mut self.entries, prev, key);
-        if prev.is_none() && !state.stalled {
-            if let Some(old) = old_head {
-                self.ready[class].remove(&(self.entries[old as usize].serial, home));
-            }
-            self.ready[class].insert((serial, home));
-        }
-        if let Some(bound) = bound {
+        self.lanes.enter(&mut self.entries, key);
+        if let Some(bound) = self.entries[key as usize].bound {
             self.bounds.insert((bound, key));
         }
         self.waiting += 1;
     }
 
     fn leave_lane(&mut self, key: u32) {
-        let Entry { serial, home, criticality, bound, .. } = self.entries[key as usize];
-        let class = criticality.index();
-        let state = &mut self.homes[home];
-        let lane = &mut state.lanes[class];
-        let was_head = lane.head() == Some(key);
-        lane.unlink(&mut self.entries, key);
-        if was_head && !state.stalled {
-            self.ready[class].remove(&(serial, home));
-            if let Some(next) = lane.head() {
-                self.ready[class].insert((self.entries[next as usize].serial, home));
-            }
-        }
-        if let Some(bound) = bound {
+        self.lanes.leave(&mut self.entries, key);
+        if let Some(bound) = self.entries[key as usize].bound {
             self.bounds.remove(&(bound, key));
         }
         self.waiting -= 1;
@@ -498,21 +418,9 @@ impl<W> Line<W> {
         }
     }
 
-    fn is_ready_elsewhere(&self, home: usize) -> bool {
-        // A home stands at most once in each set: the first two tell.
-        self.ready.iter().any(|lane| lane.iter().take(2).any(|&(_, other)| other != home))
-    }
-
-    fn revoke_and_stall(&mut self, key: u32) -> u32 {
+    fn revoke_and_pass_over(&mut self, key: u32) -> u32 {
         let home = self.entries[key as usize].home;
-        if !self.homes[home].stalled {
-            self.homes[home].stalled = true;
-            for (class, lane) in self.homes[home].lanes.iter().enumerate() {
-                if let Some(head) = lane.head() {
-                    self.ready[class].remove(&(self.entries[head as usize].serial, home));
-                }
-            }
-        }
+        self.lanes.pass_over(&self.entries, home);
         self.revoke(key)
     }
 
@@ -524,18 +432,6 @@ impl<W> Line<W> {
         let cost = entry.cost;
         self.enter_lane(key);
         cost
-    }
-
-    fn revive(&mut self, home: usize) -> bool {
-        if !std::mem::take(&mut self.homes[home].stalled) {
-            return false;
-        }
-        for (class, lane) in self.homes[home].lanes.iter().enumerate() {
-            if let Some(head) = lane.head() {
-                self.ready[class].insert((self.entries[head as usize].serial, home));
-            }
-        }
-        true
     }
 }
 

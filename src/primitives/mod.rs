@@ -7,6 +7,7 @@
 
 mod criticality;
 mod error;
+mod lanes;
 mod line;
 mod links;
 mod outcome;

@@ -1,0 +1,209 @@
+use std::collections::{BTreeSet, HashMap};
+
+use slab::Slab;
+
+use super::links::{Linked, List};
+use super::{Criticality, Home};
+
+/// What stands in the lanes.
+pub(crate) trait Waits: Linked {
+    /// Grows with the order of arrival.
+    fn serial(&self) -> u64;
+    /// The key of its home.
+    fn home(&self) -> usize;
+    fn criticality(&self) -> Criticality;
+    /// Whether it stands in its lane.
+    fn is_waiting(&self) -> bool;
+}
+
+/// Who is next of those who wait: the most critical, and of these the oldest,
+/// whose home is not passed over.
+///
+/// Each home has a lane for each criticality. The heads of the lanes of the homes
+/// that are not passed over are sorted, so that passing a home over, and coming
+/// back to it, takes its heads out and puts them in again, and moves nobody.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    homes: Slab<HomeState>,
+    keys: HashMap<Home, usize>,
+    /// (serial, home)
+    heads: [BTreeSet<(u64, usize)>; 4],
+}
+
+#[derive(Debug)]
+struct HomeState {
+    id: Home,
+    /// Oldest first, by criticality.
+    lanes: [List; 4],
+    /// Where the one that came back last went, to look on from there.
+    returned: [Option<u32>; 4],
+    members: usize,
+    is_passed_over: bool,
+    /// Has a signal to get that could not be delivered.
+    is_unreached: bool,
+}
+
+impl Lanes {
+    pub(crate) fn new() -> Self {
+        Self { homes: Slab::new(), keys: HashMap::new(), heads: [const { BTreeSet::new() }; 4] }
+    }
+
+    /// The key of a home that gets one more member, which shows that it is not
+    /// blocked.
+    pub(crate) fn enter_home<T: Waits>(&mut self, entries: &Slab<T>, id: Home) -> usize {
+        let homes = &mut self.homes;
+        let key = *self.keys.entry(id).or_insert_with(|| {
+            homes.insert(HomeState {
+                id,
+                lanes: [List::default(); 4],
+                returned: [None; 4],
+                members: 0,
+                is_passed_over: false,
+                is_unreached: false,
+            })
+        });
+        self.homes[key].members += 1;
+        self.come_back(entries, key);
+        key
+    }
+
+    pub(crate) fn leave_home(&mut self, key: usize) {
+        self.homes[key].members -= 1;
+        if self.homes[key].members == 0 {
+            let home = self.homes.remove(key);
+            self.keys.remove(&home.id);
+        }
+    }
+
+    pub(crate) fn key_of(&self, home: Home) -> Option<usize> {
+        self.keys.get(&home).copied()
+    }
+
+    pub(crate) fn is(&self, key: usize, home: Home) -> bool {
+        self.homes[key].id == home
+    }
+
+    /// Whether somebody at this home waits.
+    pub(crate) fn waits(&self, home: Home) -> bool {
+        self.key_of(home)
+            .is_some_and(|key| self.homes[key].lanes.iter().any(|lane| lane.head().is_some()))
+    }
+
+    /// Whether somebody at or above `criticality` could be next.
+    pub(crate) fn is_ready(&self, criticality: Criticality) -> bool {
+        self.heads[criticality.index()..].iter().any(|heads| !heads.is_empty())
+    }
+
+    /// Whether somebody at another home could be next.
+    pub(crate) fn is_ready_elsewhere(&self, home: usize) -> bool {
+        // A home stands at most once in each set: the first two tell.
+        self.heads.iter().any(|heads| heads.iter().take(2).any(|&(_, other)| other != home))
+    }
+
+    pub(crate) fn head(&self) -> Option<u32> {
+        let (class, &(_, home)) = { self.heads.iter().enumerate().rev() }
+            .find_map(|(class, heads)| heads.first().map(|head| (class, head)))?;
+        self.homes[home].lanes[class].head()
+    }
+
+    /// The heads of all lanes, passed over or not.
+    pub(crate) fn all_heads(&self) -> impl Iterator<Item = u32> {
+        self.homes.iter().flat_map(|(_, home)| home.lanes).filter_map(List::head)
+    }
+
+    /// Puts an entry that waits into its lane, in order of age.
+    pub(crate) fn enter<T: Waits>(&mut self, entries: &mut Slab<T>, key: u32) {
+        let entry = &entries[key as usize];
+        let (serial, home, criticality) = (entry.serial(), entry.home(), entry.criticality());
+        let class = criticality.index();
+        let state = &mut self.homes[home];
+        let lane = &mut state.lanes[class];
+        let old_head = lane.head();
+        // The newest goes to the back at once. One that comes back after a lost
+        // grant is among the oldest, and behind the one that came back before it
+        // as a rule, since grants are lost in their order.
+        let is_before = |entries: &Slab<T>, other: u32| {
+            entries.get(other as usize).is_some_and(|other| {
+                other.is_waiting()
+                    && other.home() == home
+                    && other.criticality() == criticality
+                    && other.serial() < serial
+            })
+        };
+        let prev = if lane.tail().is_none_or(|tail| is_before(entries, tail)) {
+            lane.tail()
+        } else {
+            let mut prev = state.returned[class].filter(|&hint| is_before(entries, hint));
+            let mut cursor = match prev {
+                Some(hint) => entries[hint as usize].links().next(),
+                None => old_head,
+            };
+            while let Some(other) = cursor.filter(|&other| is_before(entries, other)) {
+                (prev, cursor) = (Some(other), entries[other as usize].links().next());
+            }
+            state.returned[class] = Some(key);
+            prev
+        };
+        lane.insert_after(entries, prev, key);
+        if prev.is_none() && !state.is_passed_over {
+            if let Some(old) = old_head {
+                self.heads[class].remove(&(entries[old as usize].serial(), home));
+            }
+            self.heads[class].insert((serial, home));
+        }
+    }
+
+    /// Takes an entry out of its lane.
+    pub(crate) fn leave<T: Waits>(&mut self, entries: &mut Slab<T>, key: u32) {
+        let entry = &entries[key as usize];
+        let (serial, home, class) = (entry.serial(), entry.home(), entry.criticality().index());
+        let state = &mut self.homes[home];
+        let lane = &mut state.lanes[class];
+        let was_head = lane.head() == Some(key);
+        lane.unlink(entries, key);
+        if was_head && !state.is_passed_over {
+            self.heads[class].remove(&(serial, home));
+            if let Some(next) = lane.head() {
+                self.heads[class].insert((entries[next as usize].serial(), home));
+            }
+        }
+    }
+
+    pub(crate) fn pass_over<T: Waits>(&mut self, entries: &Slab<T>, home: usize) {
+        if std::mem::replace(&mut self.homes[home].is_passed_over, true) {
+            return;
+        }
+        for (class, lane) in self.homes[home].lanes.iter().enumerate() {
+            if let Some(head) = lane.head() {
+                self.heads[class].remove(&(entries[head as usize].serial(), home));
+            }
+        }
+    }
+
+    /// Passes a home over no longer; whether it was.
+    pub(crate) fn come_back<T: Waits>(&mut self, entries: &Slab<T>, home: usize) -> bool {
+        if !std::mem::take(&mut self.homes[home].is_passed_over) {
+            return false;
+        }
+        for (class, lane) in self.homes[home].lanes.iter().enumerate() {
+            if let Some(head) = lane.head() {
+                self.heads[class].insert((entries[head as usize].serial(), home));
+            }
+        }
+        true
+    }
+
+    pub(crate) fn note_unreached(&mut self, home: usize) {
+        self.homes[home].is_unreached = true;
+    }
+
+    /// Passes the homes that could not be reached over no longer.
+    pub(crate) fn come_back_to_the_unreached<T: Waits>(&mut self, entries: &Slab<T>) {
+        let unreached: Vec<usize> = { self.homes.iter_mut() }
+            .filter_map(|(key, home)| std::mem::take(&mut home.is_unreached).then_some(key))
+            .collect();
+        for home in unreached {
+            self.come_back(entries, home);
+        }
+    }
+}
