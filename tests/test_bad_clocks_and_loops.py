@@ -433,3 +433,39 @@ other.release()
 check()
 """
     )
+
+
+def test_a_timer_that_could_not_be_set_costs_the_others_no_time_out() -> None:
+    run(
+        PRELUDE
+        + LOOP
+        + """
+limiter = SemaphoreLimiter(1)
+other = limiter.try_acquire()
+timed_out = []
+
+async def wait(name, timeout):
+    try:
+        async with limiter.acquire(timeout=timeout):
+            pass
+    except TimeoutError:
+        timed_out.append(name)
+
+async def main():
+    tasks = [asyncio.create_task(wait(name, timeout)) for name, timeout in [("a", .3), ("b", .5)]]
+    await asyncio.sleep(0.01)
+    loop = asyncio.get_running_loop()
+    loop.failure, loop.always = OSError(), True
+    sys.unraisablehook = lambda unraisable: None
+    third = asyncio.create_task(wait("c", 0.1))
+    await asyncio.sleep(0.01)
+    loop.failure = None
+    await asyncio.wait([*tasks, third], timeout=3)
+    assert timed_out == ["c", "a", "b"] or timed_out == ["a", "c", "b"], timed_out
+
+with asyncio.Runner(loop_factory=Loop) as runner:
+    runner.run(main())
+other.release()
+check()
+"""
+    )

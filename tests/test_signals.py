@@ -177,3 +177,61 @@ check()
 """,
         moment,
     )
+
+
+def test_a_handler_that_raises_while_somebody_is_woken_loses_nobody_and_is_heard() -> None:
+    # As a soft time limit does, which is an Exception like others.
+    run(
+        """
+        import asyncio, signal, sys, threading, time
+        from sluicegate import SemaphoreLimiter
+
+        class SoftTimeLimit(Exception):
+            pass
+
+        struck = heard = 0
+        is_armed = False
+
+        def handler(*_):
+            global struck, is_armed
+            if is_armed:
+                # Once a release: of two that strike the same one, only one can be heard.
+                is_armed = False
+                struck += 1
+                raise SoftTimeLimit
+
+        signal.signal(signal.SIGALRM, handler)
+        limiter = SemaphoreLimiter(1)
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+
+        async def wait():
+            async with limiter.acquire():
+                pass
+
+        waits = []
+        signal.setitimer(signal.ITIMER_REAL, 0.00037, 0.00037)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            permit = limiter.try_acquire()
+            if not permit:
+                time.sleep(0)
+                continue
+            waits.append(asyncio.run_coroutine_threadsafe(wait(), loop))
+            while not limiter.waiting:
+                time.sleep(0)
+            try:
+                is_armed = True
+                permit.release()
+                is_armed = False
+            except SoftTimeLimit:
+                heard += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for each in waits:
+            each.result(3)
+        assert struck > 0, "nothing was tried"
+        assert heard == struck, (heard, struck)
+        assert (limiter.in_flight, limiter.waiting) == (0, 0)
+        """,
+        seconds=20,
+    )
