@@ -38,7 +38,7 @@ test-python: $(WHEEL)
 
 test-all: lint $(WHEEL)
 	SLUICEGATE_TEST_FULL=1 cargo test --quiet
-	BIN=$(abspath $(BIN)) sh tests/every-python.sh
+	sh tests/every-python.sh
 
 bench: $(WHEEL)
 	cargo bench --quiet

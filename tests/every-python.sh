@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the Python tests, with full counts, on every CPython from 3.11 on that is
-# found. BIN is the bin directory of the environment that has the built wheel.
+# Runs the Python tests against the wheel in dist/, with full counts, on every
+# CPython from 3.11 on that is found.
 set -eu
 cd "$(dirname "$0")/.."
 tested=""
