@@ -287,3 +287,16 @@ def test_it_says_what_it_is() -> None:
         assert "released" in repr(wish)
 
     asyncio.run(main())
+
+
+def test_a_refusal_by_a_running_loop_is_the_only_complaint(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    limiter = SemaphoreLimiter(1)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="use async with acquire"), limiter.acquire():
+            pytest.fail("it must not run")
+
+    asyncio.run(main())
+    assert not [str(warning.message) for warning in recwarn]

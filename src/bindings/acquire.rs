@@ -68,6 +68,8 @@ const ENTERED: u8 = 1;
 const STARTED: u8 = 2;
 const WAITING: u8 = 3;
 const OVER: u8 = 4;
+/// As new, but whoever made it has heard of a mistake already.
+const REFUSED: u8 = 5;
 
 impl Acquire {
     pub(crate) fn new(
@@ -86,7 +88,7 @@ impl Acquire {
     }
 
     fn start(&self, from: u8, to: u8) -> PyResult<()> {
-        if self.turn(from, to) {
+        if self.turn(from, to) || (from == NEW && self.turn(REFUSED, to)) {
             return Ok(());
         }
         Err(PyRuntimeError::new_err("an acquire() can be used once; call acquire() again"))
@@ -97,7 +99,7 @@ impl Acquire {
     fn step<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Option<Bound<'py, PyAny>>> {
         // A task drives it as the coroutine that it looks like, without __await__.
         let mut stage = self.stage.load(Ordering::Relaxed);
-        if stage == NEW && self.turn(NEW, STARTED) {
+        if matches!(stage, NEW | REFUSED) && self.turn(stage, STARTED) {
             stage = STARTED;
         }
         let step = match stage {
@@ -274,7 +276,10 @@ impl Acquire {
         if permit.is_held() {
             return Ok(slf);
         }
-        refuse_on_event_loop(py, "with acquire()", "async with acquire()")?;
+        if let Err(error) = refuse_on_event_loop(py, "with acquire()", "async with acquire()") {
+            this.turn(NEW, REFUSED);
+            return Err(error);
+        }
         this.start(NEW, OVER)?;
         permit.fill(acquire_blocking(py, permit.limiter(), &this.ask)?);
         Ok(slf)
@@ -283,7 +288,7 @@ impl Acquire {
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let permit = slf.as_super().get();
         let state = match slf.get().stage.load(Ordering::Relaxed) {
-            NEW => "not used yet",
+            NEW | REFUSED => "not used yet",
             OVER => return permit.__repr__(slf.py()),
             _ => "waiting",
         };
