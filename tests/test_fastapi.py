@@ -329,3 +329,20 @@ def test_an_error_in_an_endpoint_ends_the_permit() -> None:
 
     assert [ask(app).status_code for _ in range(2)] == [500, 500]
     assert limiter.in_flight == 0
+
+
+@pytest.mark.parametrize("kind", [FastAPI, Starlette])
+def test_instrumentation_that_replaces_the_call_of_the_class_is_used(
+    kind: type[Starlette], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = protect(kind(), limit=1)
+    plain = kind.__call__
+    traced: list[str] = []
+
+    async def trace(self: Starlette, scope: Scope, receive: Receive, send: Send) -> None:
+        traced.append(scope["path"])
+        await plain(self, scope, receive, send)
+
+    monkeypatch.setattr(kind, "__call__", trace)
+    assert ask(app, "/nowhere").status_code == 404
+    assert traced == ["/nowhere"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sluicegate._errors import Rejected, SluicegateError
@@ -24,7 +23,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from starlette.types import ExceptionHandler
 
@@ -115,7 +114,7 @@ def protect(
         raise RuntimeError("Cannot protect an application after it has started")
 
     # Whatever can fail comes first: an application is protected as a whole or not.
-    shedding = LoadSheddingMiddleware(partial(kind.__call__, app), limit=limit, exempt=exempt)
+    shedding = LoadSheddingMiddleware(_call(kind, app), limit=limit, exempt=exempt)
     # A call looks `__call__` up in the class and not in the object. So the object
     # gets a class of its own; to shed only in its middleware stack would cost 4 µs
     # more, which FastAPI spends before it gets there.
@@ -129,7 +128,7 @@ def protect(
 def _shedding_class(kind: type[AppT], app: AppT, shedding: LoadSheddingMiddleware) -> type[AppT]:
     async def __call__(self: AppT, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: N807
         # A copy of the application has the same class, and the same limit.
-        shed = shedding if self is app else _like(shedding, partial(kind.__call__, self))
+        shed = shedding if self is app else _like(shedding, _call(kind, self))
         await shed(scope, receive, send)
 
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
@@ -138,6 +137,14 @@ def _shedding_class(kind: type[AppT], app: AppT, shedding: LoadSheddingMiddlewar
         kind.__name__, (kind,), {**names, "__call__": __call__, _PROTECTED: True}
     )
     return made
+
+
+def _call(kind: type[AppT], app: AppT) -> ASGIApp:
+    # Looked up for each request: instrumentation may replace it later.
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return kind.__call__(app, scope, receive, send)
+
+    return call
 
 
 def _like(shedding: LoadSheddingMiddleware, app: ASGIApp) -> LoadSheddingMiddleware:
