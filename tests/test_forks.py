@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from snippets import CHECK, UNTIL
 from subprocesses import run
 
 pytestmark = pytest.mark.timeout(120)
 
-PRELUDE = """
+PRELUDE = (
+    CHECK
+    + UNTIL
+    + """
 import asyncio, faulthandler, gc, os, random, signal, sys, threading, time, warnings
 from sluicegate import Outcome, SemaphoreLimiter
 warnings.simplefilter("ignore", DeprecationWarning)
 signal.signal(signal.SIGALRM, signal.SIG_DFL)
 # A lock of its own that asyncio takes the first time must not be taken during a fork.
 asyncio.new_event_loop().close()
-
-def check(capacity=1):
-    gc.collect()
-    assert (limiter.in_flight, limiter.waiting) == (0, 0), limiter
-    limiter.acquire_sync(capacity, timeout=1).release()
-
-def until(condition, seconds=3.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, limiter
-        time.sleep(0.001)
 
 def in_child(action):
     '''Fork, act in the child, and take its failure for one's own.'''
@@ -84,6 +77,7 @@ def use():
     assert len(ran) == 4
     assert (limiter.in_flight, limiter.waiting) == (0, 0), limiter
 """
+)
 
 
 def play(snippet: str, *arguments: str, seconds: float = 15.0, is_watched: bool = True) -> str:

@@ -8,19 +8,16 @@ from typing import Any
 
 import pytest
 
+from snippets import UNTIL
 from subprocesses import run
 
 pytestmark = pytest.mark.timeout(120)
 
-PRELUDE = """
+PRELUDE = (
+    UNTIL
+    + """
 import asyncio, sys, threading, time, warnings
 from sluicegate import SemaphoreLimiter
-
-def until(condition, seconds=3.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, limiter
-        time.sleep(0.001)
 
 def use():
     async def main():
@@ -29,6 +26,7 @@ def use():
     with limiter.acquire():
         pass
 """
+)
 
 ENDINGS = {
     "nothing": "",

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from snippets import CHECK, UNTIL
 from subprocesses import run
 
 pytestmark = pytest.mark.timeout(120)
 
-PRELUDE = """
+PRELUDE = (
+    CHECK
+    + UNTIL
+    + """
 import asyncio, gc, os, random, signal, sys, threading, time, warnings
 from sluicegate import SemaphoreLimiter
 
-def check(capacity=1):
-    gc.collect()
-    assert (limiter.in_flight, limiter.waiting) == (0, 0), limiter
-    limiter.acquire_sync(capacity, timeout=1).release()
-
-def until(condition, seconds=3.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, limiter
-        time.sleep(0.001)
 """
+)
 
 
 def play(snippet: str, *arguments: str) -> str:

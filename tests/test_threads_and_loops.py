@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from snippets import CHECK, LOOP_THREAD, UNTIL
 from subprocesses import run
 
 pytestmark = pytest.mark.timeout(120)
 
-PRELUDE = """
+PRELUDE = (
+    CHECK
+    + UNTIL
+    + LOOP_THREAD
+    + """
 import asyncio, gc, sys, threading, time
 import uvloop
 from sluicegate import SemaphoreLimiter
-
-def check(capacity=1):
-    gc.collect()
-    assert (limiter.in_flight, limiter.waiting) == (0, 0), limiter
-    limiter.acquire_sync(capacity, timeout=1).release()
-
-def until(condition, seconds=3.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, limiter
-        time.sleep(0.001)
-
-class LoopThread:
-    def __init__(self, factory=asyncio.new_event_loop):
-        self.loop = factory()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-
-    def submit(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-
-    def stop(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
 
 class Peak:
     '''Counts who is inside, by itself.'''
@@ -52,6 +33,7 @@ class Peak:
 
 FACTORIES = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 """
+)
 
 
 def play(snippet: str, *arguments: str, seconds: float = 15.0) -> str:

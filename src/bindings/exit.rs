@@ -34,8 +34,7 @@ pub(crate) struct Calling(());
 
 impl Calling {
     pub(crate) fn new(py: Python<'_>) -> Self {
-        INSIDE.fetch_add(1, Ordering::SeqCst);
-        let calling = Self(());
+        let calling = Self::enter();
         if IS_EXITING.load(Ordering::SeqCst) && !imports::is_main_thread(py).unwrap_or(true) {
             drop(calling);
             py.detach(hesitate);

@@ -14,6 +14,11 @@ pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>>
     Ok((!event_loop.is_none()).then_some(event_loop))
 }
 
+/// Whether this loop runs in this thread.
+pub(crate) fn is_running_here(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(running_loop(event_loop.py())?.is_some_and(|running| running.is(event_loop)))
+}
+
 /// What a future raises that is done already.
 pub(crate) fn invalid_state(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();

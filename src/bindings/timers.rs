@@ -113,7 +113,7 @@ impl Timers {
             Sweep { station: self.station.clone(), event_loop: event_loop.clone().unbind() };
         let sweep = Bound::new(py, sweep)?;
         let _calling = exit::Calling::new(py);
-        let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
+        let is_here = imports::is_running_here(event_loop)?;
         // Set twice it fires twice, and finds nothing to do the second time.
         let (set, error) = insist(py, || {
             let clock = station.clock();

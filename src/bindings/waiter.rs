@@ -90,7 +90,7 @@ impl Waiter {
         };
         // The loop itself is asked, not the thread it ran in when the wait
         // began: a loop may be run again elsewhere.
-        let is_here = imports::running_loop(py)?.is_some_and(|running| running.is(event_loop));
+        let is_here = imports::is_running_here(event_loop)?;
         let sent = if is_here {
             future.call_method1(intern!(py, "set_result"), (py.None(),))
         } else {

@@ -285,10 +285,10 @@ impl<W> Line<W> {
         }
     }
 
-    /// Refuses all whose bound has passed.
-    pub(crate) fn expire(&mut self, now: Time, wakes: &mut Wakes<W>) -> [usize; 4] {
+    /// Refuses all whose bound has passed, and returns how many.
+    pub(crate) fn expire(&mut self, now: Time, wakes: &mut Wakes<W>) -> u64 {
         self.retry(now, wakes);
-        let mut expired = [0; 4];
+        let mut expired = 0;
         while let Some(&(bound, key)) = self.bounds.first() {
             if bound > now {
                 break;
@@ -296,7 +296,7 @@ impl<W> Line<W> {
             self.leave_lane(key);
             let entry = &mut self.entries[key as usize];
             entry.state = State::Refused(Reason::Wait);
-            expired[entry.criticality.index()] += 1;
+            expired += 1;
             wakes.extend(entry.wake(key));
         }
         expired

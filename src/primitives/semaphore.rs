@@ -317,8 +317,7 @@ impl<W> SemaphoreLimiter<W> {
         }
         let mut wakes = Wakes::none();
         loop {
-            let expired = self.line.expire(now, &mut wakes);
-            self.rejected[Reason::Wait.index()] += expired.iter().sum::<usize>() as u64;
+            self.rejected[Reason::Wait.index()] += self.line.expire(now, &mut wakes);
             let revoked = self.revoked;
             self.serve(now, &mut wakes);
             // Whose grant is taken back here may have waited too long as well.
