@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use sluicegate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, SemaphoreLimiter, Ticket, Time,
+    Admission, Ask, Claim, Home, Outcome, SemaphoreLimiter, Ticket, Time, Waitable,
 };
 
 fn main() {

@@ -1,20 +1,15 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use pyo3::exceptions::{
-    PyBaseException, PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTimeoutError,
-};
-use pyo3::ffi;
+use pyo3::exceptions::{PyRuntimeWarning, PyTimeoutError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyString;
 
-use super::imports;
 use super::permit::{self, Permit};
 use super::semaphore::SemaphoreLimiter;
-use super::waiter::{self, Parker, Station, Waiter};
-use crate::primitives::{Admission, Ask, Claim, Outcome, Permit as Right, Reason, Ticket};
+use super::wait::{
+    self, Done, Joined, NEW, OVER, Quest, REFUSED, Stage, Words, refuse_on_event_loop,
+};
+use super::waiter::{Station, Waiter};
+use crate::primitives::{Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, Ticket};
 
 /// What a permit and a wait need of the limiter that they belong to.
 pub(crate) trait Admits: Station {
@@ -59,17 +54,8 @@ impl std::ops::Deref for Limiter {
 #[pyclass(frozen, extends = Permit, module = "sluicegate")]
 pub(crate) struct Acquire {
     ask: Ask,
-    stage: AtomicU8,
+    stage: Stage,
 }
-
-const NEW: u8 = 0;
-/// `async with` has begun, and is going to await.
-const ENTERED: u8 = 1;
-const STARTED: u8 = 2;
-const WAITING: u8 = 3;
-const OVER: u8 = 4;
-/// As new, but whoever made it has heard of a mistake already.
-const REFUSED: u8 = 5;
 
 impl Acquire {
     pub(crate) fn new(
@@ -77,130 +63,89 @@ impl Acquire {
         ask: Ask,
         operation: Option<Py<PyString>>,
     ) -> PyClassInitializer<Self> {
-        let wish = Self { ask, stage: AtomicU8::new(NEW) };
+        let wish = Self { ask, stage: Stage::new() };
         PyClassInitializer::from(Permit::vacant(limiter, operation)).add_subclass(wish)
-    }
-
-    // Relaxed throughout: the stage guards against misuse. What it says about the
-    // permit and the ticket is in the slot and under the lock.
-    fn turn(&self, from: u8, to: u8) -> bool {
-        self.stage.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    fn start(&self, from: u8, to: u8) -> PyResult<()> {
-        if self.turn(from, to) || (from == NEW && self.turn(REFUSED, to)) {
-            return Ok(());
-        }
-        Err(PyRuntimeError::new_err("an acquire() can be used once; call acquire() again"))
     }
 
     /// One step of an await: the future to yield, or `None` when it holds the
     /// permit.
     fn step<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Option<Bound<'py, PyAny>>> {
-        // A task drives it as the coroutine that it looks like, without __await__.
-        let mut stage = self.stage.load(Ordering::Relaxed);
-        if matches!(stage, NEW | REFUSED) && self.turn(stage, STARTED) {
-            stage = STARTED;
-        }
-        let step = match stage {
-            STARTED => self.begin(py, permit),
-            WAITING => self.claim(py, permit),
-            _ => {
-                return Err(PyRuntimeError::new_err("an acquire() is awaited, not stepped"));
-            }
-        };
-        match step {
-            Ok(Step::Done(right)) => {
-                self.stage.store(OVER, Ordering::Relaxed);
-                permit.fill(right);
-                Ok(None)
-            }
-            Ok(Step::Yield(future)) => Ok(Some(future)),
-            Err(error) => {
-                self.end(py, permit)?;
-                Err(error)
-            }
-        }
+        let wish = Wish { limiter: permit.limiter(), ask: &self.ask };
+        wait::step(py, &wish, &self.stage, permit.place(), |right| {
+            permit.fill(right);
+            Ok(())
+        })
     }
 
-    fn begin<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Step<'py>> {
-        let limiter = permit.limiter();
-        if let Some(right) = limiter.admit(py, &self.ask)? {
-            return Ok(Step::Done(right));
-        }
-        let event_loop = imports::running_loop(py)?.ok_or_else(|| {
-            let text = "waiting for a permit needs a running asyncio event loop; \
-                elsewhere use try_acquire(), or acquire_sync() in a thread";
-            PyRuntimeError::new_err(text)
-        })?;
-        let (waiter, future) = waiter::task_waiter(&event_loop)?;
-        let mut ask = self.ask;
-        ask.home = Some(waiter::home_of(event_loop.as_unbound()));
-        match limiter.join(py, &ask, waiter)? {
-            Admission::Admitted(right) => Ok(Step::Done(right)),
-            Admission::Rejected(_) => Err(timed_out(py, limiter, &self.ask)),
-            Admission::Waiting(ticket) => {
-                permit.set_ticket(ticket);
-                self.stage.store(WAITING, Ordering::Relaxed);
-                limiter.watch(py, &event_loop)?;
-                Ok(Step::Yield(suspend(&future)?))
-            }
-        }
-    }
-
-    fn claim<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Step<'py>> {
-        let limiter = permit.limiter();
-        // Taken out, so that nobody else can claim it meanwhile, and put back
-        // unless it is used up, so that an error on the way cancels it.
-        let Some(ticket) = permit.take_ticket() else {
-            return Err(PyRuntimeError::new_err("an acquire() is awaited by one task"));
-        };
-        loop {
-            let claim = limiter.claim(py, ticket);
-            if let Ok(Claim::Admitted(right)) = claim {
-                return Ok(Step::Done(right));
-            }
-            permit.set_ticket(ticket);
-            if let Claim::Rejected(refusal) = claim? {
-                return Err(refused(py, limiter, &self.ask, refusal.reason));
-            }
-            let event_loop = imports::running_loop(py)?
-                .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
-            let (waiter, future) = waiter::task_waiter(&event_loop)?;
-            if limiter.renew(ticket, waiter) {
-                return Ok(Step::Yield(suspend(&future)?));
-            }
-        }
-    }
-
-    /// Gives up, whatever was reached.
     fn end(&self, py: Python<'_>, permit: &Permit) -> PyResult<()> {
-        self.stage.store(OVER, Ordering::Relaxed);
-        let ticket = permit.take_ticket();
-        ticket.map_or(Ok(()), |ticket| permit.limiter().cancel(py, ticket))
+        wait::end(py, &**permit.limiter(), &self.stage, permit.place())
     }
 }
 
-enum Step<'py> {
-    Done(Right),
-    Yield(Bound<'py, PyAny>),
+static WORDS: Words = Words {
+    call: "an acquire()",
+    again: "acquire()",
+    waiting: "waiting for a permit",
+    elsewhere: "try_acquire(), or acquire_sync() in a thread",
+};
+
+struct Wish<'a> {
+    limiter: &'a Limiter,
+    ask: &'a Ask,
 }
 
-/// What awaiting a future yields to the loop. A future is its own awaitable, and
-/// `iter` saves the look-up of a method.
-fn suspend<'py>(future: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    match future.try_iter()?.next() {
-        Some(yielded) => yielded,
-        None => Err(PyRuntimeError::new_err("a new future is done already")),
+impl Quest for Wish<'_> {
+    type Gain = Right;
+
+    fn words(&self) -> &'static Words {
+        &WORDS
     }
+
+    fn station(&self) -> &dyn Station {
+        &**self.limiter
+    }
+
+    fn attempt(&self, py: Python<'_>) -> PyResult<Option<Right>> {
+        self.limiter.admit(py, self.ask)
+    }
+
+    fn join(&self, py: Python<'_>, home: Home, waiter: Waiter) -> PyResult<Joined<Right>> {
+        let mut ask = *self.ask;
+        ask.home = Some(home);
+        match self.limiter.join(py, &ask, waiter)? {
+            Admission::Admitted(right) => Ok(Joined::Gained(right)),
+            Admission::Waiting(ticket) => Ok(Joined::Waiting(ticket)),
+            Admission::Rejected(_) => Err(self.timed_out(py)),
+        }
+    }
+
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Right>> {
+        match self.limiter.claim(py, ticket)? {
+            Claim::Admitted(right) => Ok(Some(right)),
+            Claim::Waiting => Ok(None),
+            Claim::Rejected(refusal) if refusal.reason == Reason::Wait => Err(self.timed_out(py)),
+            Claim::Rejected(_) => Err(wait::from_before_a_fork()),
+        }
+    }
+}
+
+impl Wish<'_> {
+    fn timed_out(&self, py: Python<'_>) -> PyErr {
+        let name = self.limiter.name().bind(py).to_string();
+        let span = self.ask.max_wait.unwrap_or_default().as_secs_f64();
+        PyTimeoutError::new_err(format!("no permit of {name:?} within {span} s"))
+    }
+}
+
+/// Waits in this thread, detached.
+pub(crate) fn acquire_blocking(py: Python<'_>, limiter: &Limiter, ask: &Ask) -> PyResult<Right> {
+    wait::block(py, &Wish { limiter, ask })
 }
 
 #[pymethods]
 impl Acquire {
     fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        if !slf.get().turn(ENTERED, STARTED) {
-            slf.get().start(NEW, STARTED)?;
-        }
+        slf.get().stage.begin(&WORDS)?;
         Ok(slf)
     }
 
@@ -211,11 +156,7 @@ impl Acquire {
     fn __next__<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let yielded = slf.get().step(slf.py(), slf.as_super().get())?;
         if yielded.is_none() {
-            // The end of an iterator is no value and, if it has one to return, a
-            // StopIteration. Set directly it costs 100 ns less than by a PyErr,
-            // which makes an instance of it.
-            // SAFETY: attached, and both objects are alive.
-            unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, slf.as_ptr()) };
+            wait::stop_with(slf.as_any());
         }
         Ok(yielded)
     }
@@ -226,7 +167,7 @@ impl Acquire {
         _value: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let yielded = slf.get().step(slf.py(), slf.as_super().get())?;
-        yielded.ok_or_else(|| PyStopIteration::new_err(slf.clone().unbind()))
+        yielded.ok_or_else(|| wait::stop_iteration(slf.as_any()))
     }
 
     #[pyo3(signature = (class, value = None, traceback = None, /))]
@@ -238,16 +179,7 @@ impl Acquire {
     ) -> PyResult<()> {
         let py = slf.py();
         slf.get().end(py, slf.as_super().get())?;
-        let value = match value {
-            Some(value) if value.is_instance_of::<PyBaseException>() => value,
-            _ if class.is_instance_of::<PyBaseException>() => class.clone(),
-            Some(value) => class.call1((value,))?,
-            None => class.call0()?,
-        };
-        if let Some(traceback) = traceback {
-            value.setattr(pyo3::intern!(py, "__traceback__"), traceback)?;
-        }
-        Err(PyErr::from_value(value))
+        Err(wait::thrown(class, value, traceback)?)
     }
 
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
@@ -255,7 +187,7 @@ impl Acquire {
     }
 
     fn __aenter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().start(NEW, ENTERED)?;
+        slf.get().stage.enter(&WORDS)?;
         Ok(slf)
     }
 
@@ -265,9 +197,8 @@ impl Acquire {
         exception: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<&'static Py<Done>> {
-        static DONE: PyOnceLock<Py<Done>> = PyOnceLock::new();
         slf.as_super().get().exit(slf.py(), exception)?;
-        DONE.get_or_try_init(slf.py(), || Py::new(slf.py(), Done))
+        Done::shared(slf.py())
     }
 
     /// Waits in this thread; as the permit that it is already, it does nothing.
@@ -277,17 +208,17 @@ impl Acquire {
             return Ok(slf);
         }
         if let Err(error) = refuse_on_event_loop(py, "with acquire()", "async with acquire()") {
-            this.turn(NEW, REFUSED);
+            this.stage.turn(NEW, REFUSED);
             return Err(error);
         }
-        this.start(NEW, OVER)?;
+        this.stage.finish(&WORDS)?;
         permit.fill(acquire_blocking(py, permit.limiter(), &this.ask)?);
         Ok(slf)
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let permit = slf.as_super().get();
-        let state = match slf.get().stage.load(Ordering::Relaxed) {
+        let state = match slf.get().stage.get() {
             NEW | REFUSED => "not used yet",
             OVER => return permit.__repr__(slf.py()),
             _ => "waiting",
@@ -298,86 +229,11 @@ impl Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if *self.stage.get_mut() == NEW {
+        if self.stage.is_unused() {
             permit::in_destructor(|py| {
                 let class = py.get_type::<PyRuntimeWarning>();
                 PyErr::warn(py, &class, c"acquire() was never used: nothing was acquired", 1)
             });
         }
     }
-}
-
-/// An await that is over before it begins.
-#[pyclass(frozen, module = "sluicegate._core")]
-struct Done;
-
-#[pymethods]
-impl Done {
-    fn __await__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    fn __next__(&self) -> Option<Py<PyAny>> {
-        None
-    }
-}
-
-/// Waits in this thread, detached.
-pub(crate) fn acquire_blocking(py: Python<'_>, limiter: &Limiter, ask: &Ask) -> PyResult<Right> {
-    if let Some(right) = limiter.admit(py, ask)? {
-        return Ok(right);
-    }
-    let parker = Arc::new(Parker::default());
-    let mut ask = *ask;
-    ask.home = Some(waiter::home_of_thread());
-    let ticket = match limiter.join(py, &ask, Waiter::Thread(parker.clone()))? {
-        Admission::Admitted(right) => return Ok(right),
-        Admission::Rejected(_) => return Err(timed_out(py, limiter, &ask)),
-        Admission::Waiting(ticket) => ticket,
-    };
-    let end = loop {
-        if let Err(error) = waiter::park(py, &**limiter, &parker) {
-            break Err(error);
-        }
-        match limiter.claim(py, ticket) {
-            Ok(Claim::Admitted(right)) => return Ok(right),
-            Ok(Claim::Rejected(refusal)) => break Err(refused(py, limiter, &ask, refusal.reason)),
-            Err(error) => break Err(error),
-            Ok(Claim::Waiting) => {
-                if !limiter.renew(ticket, Waiter::Thread(parker.clone())) {
-                    parker.unpark();
-                }
-            }
-        }
-    };
-    limiter.cancel(py, ticket)?;
-    end
-}
-
-/// A blocked event loop answers nobody, so that this is refused always and not
-/// only when it would block.
-pub(crate) fn refuse_on_event_loop(py: Python<'_>, what: &str, instead: &str) -> PyResult<()> {
-    match imports::running_loop(py)? {
-        None => Ok(()),
-        Some(_) => Err(PyRuntimeError::new_err(format!(
-            "{what} would block the event loop that runs in this thread; use {instead}"
-        ))),
-    }
-}
-
-fn refused(py: Python<'_>, limiter: &Limiter, ask: &Ask, reason: Reason) -> PyErr {
-    match reason {
-        Reason::Wait => timed_out(py, limiter, ask),
-        _ => PyRuntimeError::new_err("this wait began before a fork, in the parent process"),
-    }
-}
-
-fn timed_out(py: Python<'_>, limiter: &Limiter, ask: &Ask) -> PyErr {
-    let name = limiter.name().bind(py).to_string();
-    let span = ask.max_wait.unwrap_or_default().as_secs_f64();
-    PyTimeoutError::new_err(format!("no permit of {name:?} within {span} s"))
 }

@@ -21,6 +21,7 @@ mod rejection;
 mod semaphore;
 mod shared;
 mod timers;
+mod wait;
 mod waiter;
 
 use pyo3::prelude::*;

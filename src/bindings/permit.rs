@@ -11,16 +11,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::acquire::Limiter;
+use super::wait::Place;
 use super::{config, exit, imports};
-use crate::primitives::{Outcome, Permit as Right, Ticket};
+use crate::primitives::{Outcome, Permit as Right};
 
 /// The right to be in flight, given back exactly once.
 #[pyclass(frozen, subclass, module = "sluicegate")]
 pub(crate) struct Permit {
     limiter: Limiter,
     right: Slot<Right>,
-    /// The place in line of one that is still to be filled.
-    ticket: Mutex<Option<Ticket>>,
+    /// In line, for one that is still to be filled.
+    place: Place,
     /// How long it waited, in nanoseconds.
     waited: AtomicU64,
     /// The index of an outcome that was set to overrule the classification;
@@ -51,7 +52,7 @@ impl Permit {
         Self {
             limiter,
             right,
-            ticket: Mutex::new(None),
+            place: Place::default(),
             waited: AtomicU64::new(waited),
             outcome: AtomicU8::new(NOT_SET),
             operation: Mutex::new(operation),
@@ -67,12 +68,8 @@ impl Permit {
         self.right.is_there()
     }
 
-    pub(crate) fn set_ticket(&self, ticket: Ticket) {
-        *self.ticket.lock() = Some(ticket);
-    }
-
-    pub(crate) fn take_ticket(&self) -> Option<Ticket> {
-        self.ticket.lock().take()
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     pub(crate) fn limiter(&self) -> &Limiter {
@@ -179,7 +176,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         // Collected while it waits: by a loop that was closed under it.
-        if let Some(ticket) = self.ticket.get_mut().take() {
+        if let Some(ticket) = self.place.take_mut() {
             in_destructor(|py| self.limiter.cancel(py, ticket));
         }
         // Collected unreleased.

@@ -5,16 +5,17 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::acquire::{Acquire, Admits, Limiter, acquire_blocking, refuse_on_event_loop};
+use super::acquire::{Acquire, Admits, Limiter, acquire_blocking};
 use super::clock::Clock;
 use super::permit::Permit;
 use super::rejection::Rejection;
-use super::shared::Shared;
-use super::waiter::{self, Station, Waitable, Waiter};
+use super::shared::{Hosted, Shared};
+use super::wait::refuse_on_event_loop;
+use super::waiter::{self, Station, Waiter};
 use super::{config, imports};
 use crate::primitives::{
     Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, Rejection as Refusal,
-    SemaphoreLimiter as Semaphore, Ticket, Time, Wakes,
+    SemaphoreLimiter as Semaphore, Ticket, Time, Waitable, Wakes,
 };
 
 /// A fixed limit; see `sluicegate.SemaphoreLimiter`.
@@ -277,52 +278,4 @@ impl Admits for Core {
     }
 }
 
-impl Waitable for Semaphore<Waiter> {
-    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<Waiter> {
-        self.cancel(now, ticket)
-    }
-
-    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: Waiter) -> Wakes<Waiter> {
-        self.unreached(now, ticket, waiter)
-    }
-
-    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<Waiter> {
-        self.expire(now, home)
-    }
-
-    fn next_expiry(&self) -> Option<Time> {
-        self.next_expiry()
-    }
-
-    fn needs_time(&self) -> bool {
-        self.needs_time()
-    }
-
-    fn latest(&self) -> Time {
-        self.latest()
-    }
-
-    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<Option<Waiter>, Waiter> {
-        self.renew(ticket, waiter)
-    }
-
-    fn waits(&self, home: Home) -> bool {
-        self.waits(home)
-    }
-
-    fn has_unclaimed(&self) -> bool {
-        self.has_unclaimed()
-    }
-
-    fn waiters(&self) -> impl Iterator<Item = &Waiter> {
-        self.waiters()
-    }
-
-    fn take_waiters(&mut self) -> Vec<Waiter> {
-        self.take_waiters()
-    }
-
-    fn reset(&mut self) -> Vec<Waiter> {
-        self.reset()
-    }
-}
+impl Hosted for Semaphore<Waiter> {}

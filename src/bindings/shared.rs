@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -9,8 +9,31 @@ use pyo3::types::PyString;
 use super::clock::{Clock, system_now};
 use super::fork;
 use super::timers::Timers;
-use super::waiter::{Station, Waitable, Waiter, deliver, home_of};
-use crate::primitives::{Home, Ticket, Time, Wakes};
+use super::waiter::{Station, Waiter, deliver, home_of};
+use crate::primitives::{Home, Ticket, Time, Waitable, Wakes};
+
+/// What a primitive is to its host besides something to wait at.
+pub(crate) trait Hosted: Waitable<Waiter> + Send + Sized + 'static {
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.waiters().try_for_each(|waiter| waiter.traverse(visit))
+    }
+
+    /// Takes out the Python objects in it that are no waiters, to be dropped after
+    /// the lock.
+    fn take_objects(&mut self) -> Vec<Py<PyAny>> {
+        Vec::new()
+    }
+
+    /// Whether something happened that is to be told after the lock.
+    fn has_news(&self) -> bool {
+        false
+    }
+
+    /// Tells it, by calling what the user gave for that.
+    fn tell(_shared: &Shared<Self>, _py: Python<'_>) -> PyResult<()> {
+        Ok(())
+    }
+}
 
 /// A primitive with its lock, its clock, and a timer for each event loop that
 /// waits at it.
@@ -22,9 +45,12 @@ pub(crate) struct Shared<P> {
     /// The next expiry as of the last unlock, in nanoseconds. Relaxed: a hint
     /// for threads that wait detached, who look again under the lock.
     due: AtomicU64,
+    /// Whether there are news to tell. Relaxed: whoever brings them looks after
+    /// its own unlock.
+    has_news: AtomicBool,
 }
 
-impl<P: Waitable + 'static> Shared<P> {
+impl<P: Hosted> Shared<P> {
     pub(crate) fn new(primitive: P, name: Py<PyString>, clock: Clock) -> Arc<Self> {
         let shared = Arc::new_cyclic(|me: &Weak<Self>| Self {
             state: Mutex::new(primitive),
@@ -32,6 +58,7 @@ impl<P: Waitable + 'static> Shared<P> {
             clock,
             timers: Timers::new(me.clone()),
             due: AtomicU64::new(Time::MAX.as_nanos()),
+            has_news: AtomicBool::new(false),
         });
         let station: Arc<dyn Station> = shared.clone();
         let station = Arc::downgrade(&station);
@@ -106,12 +133,15 @@ impl<P: Waitable + 'static> Shared<P> {
         let Some(state) = self.state.try_lock() else {
             return Ok(());
         };
-        state.waiters().try_for_each(|waiter| waiter.traverse(visit))
+        state.traverse(visit)
     }
 
     pub(crate) fn clear(&self) {
-        let waiters = self.state.lock().take_waiters();
-        drop(waiters);
+        let (waiters, objects) = {
+            let mut state = self.state.lock();
+            (state.take_waiters(), state.take_objects())
+        };
+        drop((waiters, objects));
         self.timers.clear();
     }
 
@@ -136,11 +166,15 @@ impl<P: Waitable + 'static> Shared<P> {
     ) -> (R, PyResult<()>) {
         let (result, wakes) = self.change_quietly(now, operation);
         let due = self.due();
-        if wakes.is_empty() && due == Time::MAX {
+        if wakes.is_empty() && due == Time::MAX && !self.has_news.load(Ordering::Relaxed) {
             return (result, Ok(()));
         }
-        let delivered = deliver(py, self, wakes);
+        let delivered = deliver(py, self, wakes).and(self.tell(py));
         (result, delivered.and(self.timers.check(py, self.due())))
+    }
+
+    fn tell(&self, py: Python<'_>) -> PyResult<()> {
+        if self.has_news.swap(false, Ordering::Relaxed) { P::tell(self, py) } else { Ok(()) }
     }
 
     fn change_quietly<R>(
@@ -152,13 +186,17 @@ impl<P: Waitable + 'static> Shared<P> {
         let now = now.unwrap_or_else(|| self.system_time(&state));
         let result = operation(&mut state, now);
         let due = state.next_expiry().unwrap_or(Time::MAX);
+        let has_news = state.has_news();
         drop(state);
         self.due.store(due.as_nanos(), Ordering::Relaxed);
+        if has_news {
+            self.has_news.store(true, Ordering::Relaxed);
+        }
         result
     }
 }
 
-impl<P: Waitable + 'static> Station for Shared<P> {
+impl<P: Hosted> Station for Shared<P> {
     fn cancel(&self, py: Python<'_>, ticket: Ticket) -> PyResult<()> {
         self.change_surely(py, |state, now| ((), state.cancel(now, ticket))).1
     }
@@ -220,15 +258,24 @@ impl<P: Waitable + 'static> Station for Shared<P> {
         });
         let delivered = deliver(py, self, wakes);
         let unwatched = if waits { Ok(()) } else { self.timers.unwatch(event_loop) };
-        unset.and(error).and(delivered).and(unwatched).and(self.timers.check(py, self.due()))
+        let told = self.tell(py);
+        unset
+            .and(error)
+            .and(delivered)
+            .and(told)
+            .and(unwatched)
+            .and(self.timers.check(py, self.due()))
     }
 
     fn begin_anew(&self) {
-        let waiters = self.state.lock().reset();
+        let (waiters, objects) = {
+            let mut state = self.state.lock();
+            (state.reset(), state.take_objects())
+        };
         self.due.store(Time::MAX.as_nanos(), Ordering::Relaxed);
         // They are the parent's. Dropped, their tasks would be collected here, and
         // run their `finally` blocks in the wrong process.
-        std::mem::forget(waiters);
+        std::mem::forget((waiters, objects));
         self.timers.forget_all();
     }
 }

@@ -20,23 +20,6 @@ use crate::primitives::{Home, Ticket, Time, Wakes};
 /// work that only a clock brings.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
 
-/// What the waiting layer needs of a primitive, locked.
-pub(crate) trait Waitable: Send {
-    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<Waiter>;
-    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: Waiter) -> Wakes<Waiter>;
-    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<Waiter>;
-    fn next_expiry(&self) -> Option<Time>;
-    /// Whether `now` matters; if not, `latest` will do.
-    fn needs_time(&self) -> bool;
-    fn latest(&self) -> Time;
-    fn renew(&mut self, ticket: Ticket, waiter: Waiter) -> Result<Option<Waiter>, Waiter>;
-    fn waits(&self, home: Home) -> bool;
-    fn has_unclaimed(&self) -> bool;
-    fn waiters(&self) -> impl Iterator<Item = &Waiter>;
-    fn take_waiters(&mut self) -> Vec<Waiter>;
-    fn reset(&mut self) -> Vec<Waiter>;
-}
-
 /// What the waiting layer needs of a primitive together with its lock, clock
 /// and timers: each call locks, unlocks, and then delivers the wakes.
 pub(crate) trait Station: Send + Sync {

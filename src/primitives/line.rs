@@ -29,17 +29,19 @@ pub struct Ticket {
 pub(crate) struct Arrival {
     pub(crate) home: Home,
     pub(crate) criticality: Criticality,
-    pub(crate) cost: u32,
+    pub(crate) cost: u64,
     pub(crate) now: Time,
     /// Until when it may wait.
     pub(crate) bound: Option<Time>,
+    /// Why it is refused then.
+    pub(crate) bound_reason: Reason,
 }
 
 /// What a ticket turned out to be worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Waiting { granted_before: bool },
-    Granted { cost: u32, joined: Time },
+    Granted { cost: u64, joined: Time },
     Refused { reason: Reason, criticality: Criticality },
     Unknown,
 }
@@ -56,9 +58,10 @@ struct Entry<W> {
     serial: u64,
     home: usize,
     criticality: Criticality,
-    cost: u32,
+    cost: u64,
     joined: Time,
     bound: Option<Time>,
+    bound_reason: Reason,
     state: State,
     /// Was granted before and came too late for it.
     granted_before: bool,
@@ -99,7 +102,7 @@ impl<W> Waits for Entry<W> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     key: u32,
-    pub(crate) cost: u32,
+    pub(crate) cost: u64,
 }
 
 /// The waiting line: who is next, by criticality, then by age.
@@ -170,7 +173,7 @@ impl<W> Line<W> {
     }
 
     pub(crate) fn join(&mut self, arrival: Arrival, waiter: W) -> Ticket {
-        let Arrival { home, criticality, cost, now, bound } = arrival;
+        let Arrival { home, criticality, cost, now, bound, bound_reason } = arrival;
         let home = self.lanes.enter_home(&self.entries, home);
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -181,6 +184,7 @@ impl<W> Line<W> {
             cost,
             joined: now,
             bound,
+            bound_reason,
             state: State::Waiting,
             granted_before: false,
             waiter: Some(waiter),
@@ -259,7 +263,7 @@ impl<W> Line<W> {
         now: Time,
         ticket: Ticket,
         waiter: W,
-    ) -> Result<Option<u32>, W> {
+    ) -> Result<Option<u64>, W> {
         let Some(entry) = self.find(ticket) else {
             return Err(waiter);
         };
@@ -295,7 +299,7 @@ impl<W> Line<W> {
             }
             self.leave_lane(key);
             let entry = &mut self.entries[key as usize];
-            entry.state = State::Refused(Reason::Wait);
+            entry.state = State::Refused(entry.bound_reason);
             expired += 1;
             wakes.extend(entry.wake(key));
         }
@@ -305,20 +309,20 @@ impl<W> Line<W> {
     /// Takes the oldest grant back if it is stale and somebody elsewhere could
     /// use it, and passes its home over from now on. Returns the cost that
     /// became free.
-    pub(crate) fn revoke_stale(&mut self, now: Time) -> Option<u32> {
+    pub(crate) fn revoke_stale(&mut self, now: Time) -> Option<u64> {
         let (key, home) = self.stale(now)?;
         self.lanes.is_ready_elsewhere(home).then(|| self.revoke_and_pass_over(key))
     }
 
     /// The same for the benefit of somebody at `home` who is not in line.
-    pub(crate) fn revoke_stale_for(&mut self, now: Time, home: Home) -> Option<u32> {
+    pub(crate) fn revoke_stale_for(&mut self, now: Time, home: Home) -> Option<u64> {
         let (key, owner) = self.stale(now)?;
         (!self.lanes.is(owner, home)).then(|| self.revoke_and_pass_over(key))
     }
 
     /// Takes the newest unclaimed grant of another home back for the head, who
     /// is older and whose owner is here now.
-    pub(crate) fn revoke_for(&mut self, head: Head) -> Option<u32> {
+    pub(crate) fn revoke_for(&mut self, head: Head) -> Option<u64> {
         let Entry { home, criticality, serial, .. } = self.entries[head.key as usize];
         let mut cursor = self.granted.tail();
         while let Some(key) = cursor {
@@ -329,6 +333,12 @@ impl<W> Line<W> {
             cursor = entry.links.prev();
         }
         None
+    }
+
+    /// Takes back what a ticket was granted, which waits again in its old place.
+    pub(crate) fn take_back(&mut self, ticket: Ticket) -> Option<u64> {
+        let state = self.find(ticket)?.state;
+        matches!(state, State::Granted(_)).then(|| self.revoke(ticket.key))
     }
 
     /// When [`expire`](Self::expire) or [`revoke_stale`](Self::revoke_stale)
@@ -418,13 +428,13 @@ impl<W> Line<W> {
         }
     }
 
-    fn revoke_and_pass_over(&mut self, key: u32) -> u32 {
+    fn revoke_and_pass_over(&mut self, key: u32) -> u64 {
         let home = self.entries[key as usize].home;
         self.lanes.pass_over(&self.entries, home);
         self.revoke(key)
     }
 
-    fn revoke(&mut self, key: u32) -> u32 {
+    fn revoke(&mut self, key: u32) -> u64 {
         self.granted.unlink(&mut self.entries, key);
         let entry = &mut self.entries[key as usize];
         entry.state = State::Waiting;

@@ -16,6 +16,8 @@ mod rejection;
 mod semaphore;
 mod slots;
 mod time;
+mod turns;
+mod waitable;
 mod wakes;
 
 pub use criticality::Criticality;
@@ -27,4 +29,5 @@ pub use rejection::{Reason, Rejection};
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
 pub use slots::{MAX_COST, MAX_LIMIT};
 pub use time::Time;
+pub use waitable::Waitable;
 pub use wakes::{Wake, Wakes};

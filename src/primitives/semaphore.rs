@@ -1,10 +1,11 @@
 use std::time::Duration;
 
-use super::line::{Arrival, Line, Standing};
+use super::line::Arrival;
 use super::slots::Slots;
+use super::turns::{Turn, Turns};
 use super::{
     ConfigError, Criticality, Home, MAX_COST, Outcome, Permit, Reason, Rejection, Ticket, Time,
-    Wakes,
+    Waitable, Wakes,
 };
 
 /// What somebody asks of a limiter.
@@ -63,7 +64,7 @@ pub enum Claim {
     /// In flight now.
     Admitted(Permit),
     /// The grant was given to somebody else meanwhile; still in line, and to be
-    /// given a new waiter by [`SemaphoreLimiter::renew`].
+    /// given a new waiter by [`Waitable::renew`].
     Waiting,
     /// Not admitted.
     Rejected(Rejection),
@@ -110,15 +111,12 @@ pub struct Snapshot {
 /// back: the latest moment seen counts.
 #[derive(Debug)]
 pub struct SemaphoreLimiter<W> {
-    slots: Slots,
-    line: Line<W>,
-    now: Time,
+    turns: Turns<Slots, W>,
     /// Which life this is; permits of an earlier one release nothing.
     epoch: u32,
     admitted: u64,
     rejected: [u64; 12],
     outcomes: [u64; 3],
-    revoked: u64,
     stray_releases: u64,
 }
 
@@ -129,14 +127,11 @@ impl<W> SemaphoreLimiter<W> {
     /// If `limit` is not above 0 and at most [`MAX_LIMIT`](super::MAX_LIMIT).
     pub fn new(limit: f64) -> Result<Self, ConfigError> {
         Ok(Self {
-            slots: Slots::new(limit)?,
-            line: Line::new(),
-            now: Time::ZERO,
+            turns: Turns::new(Slots::new(limit)?),
             epoch: 0,
             admitted: 0,
             rejected: [0; 12],
             outcomes: [0; 3],
-            revoked: 0,
             stray_releases: 0,
         })
     }
@@ -144,25 +139,25 @@ impl<W> SemaphoreLimiter<W> {
     /// The limit.
     #[must_use]
     pub const fn limit(&self) -> f64 {
-        self.slots.limit()
+        self.turns.room.limit()
     }
 
     /// The cost in flight, granted and unclaimed included.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
-        self.slots.in_flight()
+        self.turns.room.in_flight()
     }
 
     /// How many wait in line.
     #[must_use]
     pub const fn waiting(&self) -> usize {
-        self.line.waiting()
+        self.turns.waiting()
     }
 
     /// In flight / limit; 1 if the limit is 0.
     #[must_use]
     pub fn saturation(&self) -> f64 {
-        self.slots.saturation()
+        self.turns.room.saturation()
     }
 
     /// Admits now or rejects now, with [`Reason::Limit`].
@@ -186,7 +181,7 @@ impl<W> SemaphoreLimiter<W> {
     #[must_use]
     #[inline]
     pub fn is_home_wanted(&self) -> bool {
-        !self.line.is_empty()
+        !self.turns.is_empty()
     }
 
     /// Admits now, or joins the line with `waiter`, which is taken only then:
@@ -205,77 +200,29 @@ impl<W> SemaphoreLimiter<W> {
         let arrival = Arrival {
             home,
             criticality: ask.criticality,
-            cost: ask.cost,
-            now: self.now,
-            bound: ask.max_wait.map(|span| self.now.after(span)),
+            cost: u64::from(ask.cost),
+            now: self.turns.latest(),
+            bound: ask.max_wait.map(|span| self.turns.latest().after(span)),
+            bound_reason: Reason::Wait,
         };
-        Admission::Waiting(self.line.join(arrival, waiter))
+        Admission::Waiting(self.turns.join(arrival, waiter))
     }
 
     /// Asks what a ticket is worth, after its wake or at any other time.
     pub fn claim(&mut self, now: Time, ticket: Ticket) -> (Claim, Wakes<W>) {
-        let now = self.tick(now);
         let mut wakes = Wakes::none();
-        // Whoever claims is not blocked, so that its neighbours may be next.
-        let is_revived = self.line.show_alive_at(ticket);
-        let mut standing = self.line.claim(ticket, &mut wakes);
-        if let Standing::Waiting { granted_before } = standing {
-            self.serve(now, &mut wakes);
-            self.line.show_alive_at(ticket);
-            if granted_before {
-                self.take_over(now, ticket, &mut wakes);
-            }
-            standing = self.line.claim(ticket, &mut wakes);
-        } else if is_revived {
-            self.serve(now, &mut wakes);
-        }
-        let claim = match standing {
-            Standing::Granted { cost, joined } => {
-                Claim::Admitted(self.permit(cost, now.as_nanos().saturating_sub(joined.as_nanos())))
-            }
-            Standing::Waiting { .. } => Claim::Waiting,
-            Standing::Refused { reason, criticality } => {
+        let claim = match self.turns.claim(now, ticket, &mut wakes) {
+            Turn::Granted { cost, waited } => Claim::Admitted(self.permit(
+                u32::try_from(cost).unwrap_or(MAX_COST),
+                u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX),
+            )),
+            Turn::Waiting => Claim::Waiting,
+            Turn::Refused { reason, criticality } => {
                 Claim::Rejected(self.rejection(reason, criticality))
             }
-            Standing::Unknown => {
-                Claim::Rejected(self.reject(Reason::Closed, Criticality::default()))
-            }
+            Turn::Unknown => Claim::Rejected(self.reject(Reason::Closed, Criticality::default())),
         };
         (claim, wakes)
-    }
-
-    /// Gives a ticket that goes on waiting something to be woken with, and returns
-    /// what it had before.
-    ///
-    /// # Errors
-    /// Hands it back if the ticket no longer waits: claim it again.
-    pub fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<Option<W>, W> {
-        self.line.renew(ticket, waiter)
-    }
-
-    /// Gives a ticket up. If it was granted meanwhile, the next one gets it.
-    pub fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
-        let now = self.tick(now);
-        let mut wakes = Wakes::none();
-        if let Standing::Granted { cost, .. } = self.line.leave(ticket, &mut wakes) {
-            self.slots.put_back(cost);
-        }
-        self.serve(now, &mut wakes);
-        wakes
-    }
-
-    /// Notes that the wake of a ticket could not be delivered although its home is
-    /// there. Others go first; after [`CLAIM_PATIENCE`](super::CLAIM_PATIENCE) it
-    /// is tried again.
-    pub fn unreached(&mut self, now: Time, ticket: Ticket, waiter: W) -> Wakes<W> {
-        let now = self.tick(now);
-        let mut wakes = Wakes::none();
-        match self.line.unreached(now, ticket, waiter) {
-            Ok(cost) => self.slots.put_back(cost.unwrap_or(0)),
-            Err(waiter) => wakes.discard(Some(waiter)),
-        }
-        self.serve(now, &mut wakes);
-        wakes
     }
 
     /// Gives a permit back; a permit from before a [`reset`](Self::reset) gives
@@ -285,10 +232,10 @@ impl<W> SemaphoreLimiter<W> {
         if permit.epoch != self.epoch {
             return Wakes::none();
         }
-        let now = self.tick(now);
-        self.slots.finish(now, permit.cost, permit.started);
+        let now = self.turns.tick(now);
+        self.turns.room.finish(now, permit.cost, permit.started);
         self.outcomes[outcome.index()] += 1;
-        self.served(now)
+        self.turns.served(now)
     }
 
     /// Counts a release that came twice; for callers whose permits are shared.
@@ -302,29 +249,9 @@ impl<W> SemaphoreLimiter<W> {
     /// # Errors
     /// If `limit` is not from 0 to [`MAX_LIMIT`](super::MAX_LIMIT).
     pub fn update(&mut self, now: Time, limit: f64) -> Result<Wakes<W>, ConfigError> {
-        let now = self.tick(now);
-        self.slots.set_limit(now, limit)?;
-        Ok(self.served(now))
-    }
-
-    /// Rejects those who have waited for as long as they may, takes back grants
-    /// that nobody claims, and admits who can be admitted. `home` is where this
-    /// runs, which shows that it is not blocked.
-    pub fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<W> {
-        let now = self.tick(now);
-        if let Some(home) = home {
-            self.line.show_alive(home);
-        }
-        let mut wakes = Wakes::none();
-        loop {
-            self.rejected[Reason::Wait.index()] += self.line.expire(now, &mut wakes);
-            let revoked = self.revoked;
-            self.serve(now, &mut wakes);
-            // Whose grant is taken back here may have waited too long as well.
-            if self.revoked == revoked {
-                return wakes;
-            }
-        }
+        let now = self.turns.tick(now);
+        self.turns.room.set_limit(now, limit)?;
+        Ok(self.turns.served(now))
     }
 
     /// [`try_acquire`](Self::try_acquire) for somebody who finds others in line, and
@@ -338,69 +265,7 @@ impl<W> SemaphoreLimiter<W> {
         ask: &Ask,
     ) -> (Result<Permit, Rejection>, Wakes<W>) {
         let answer = self.try_acquire(now, ask);
-        (answer, self.served(self.now))
-    }
-
-    /// When [`expire`](Self::expire) next has something to do.
-    #[must_use]
-    pub fn next_expiry(&self) -> Option<Time> {
-        if self.line.is_empty() {
-            return None;
-        }
-        let head = self.line.head();
-        // After a wake that could not be delivered the head has room: overdue.
-        if head.is_some_and(|head| self.slots.has_room(self.now, head.cost)) {
-            return Some(self.now);
-        }
-        let rest = head.and_then(|_| self.slots.rests_until());
-        self.line.next_expiry().into_iter().chain(rest).min().filter(|&at| at < Time::MAX)
-    }
-
-    /// Whether admitting, releasing and expiring depend on the time. If not, any
-    /// earlier `now` does as well, and the reading of a clock can be saved. To
-    /// join the line and to change the limit take the true time always.
-    #[must_use]
-    #[inline]
-    pub fn needs_time(&self) -> bool {
-        self.slots.needs_time() || !self.line.is_empty()
-    }
-
-    /// The latest moment seen.
-    #[must_use]
-    pub const fn latest(&self) -> Time {
-        self.now
-    }
-
-    /// Whether somebody at `home` waits in line.
-    #[must_use]
-    pub fn waits(&self, home: Home) -> bool {
-        self.line.waits(home)
-    }
-
-    /// Whether somebody was granted or refused and has not come to hear it.
-    #[must_use]
-    pub fn has_unclaimed(&self) -> bool {
-        self.line.has_unclaimed()
-    }
-
-    /// What the waiters are woken with.
-    pub fn waiters(&self) -> impl Iterator<Item = &W> {
-        self.line.waiters()
-    }
-
-    /// Takes out what the waiters are woken with. They stay in line and are not
-    /// woken any more.
-    pub fn take_waiters(&mut self) -> Vec<W> {
-        self.line.take_waiters()
-    }
-
-    /// Begins anew: nobody waits, nothing is in flight, and tickets and permits
-    /// given so far are worth nothing. For the child after a fork.
-    #[must_use = "the waiters are to be dropped outside the lock"]
-    pub fn reset(&mut self) -> Vec<W> {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.slots.reset();
-        self.line.clear()
+        (answer, self.turns.served(self.turns.latest()))
     }
 
     /// The state at `now`.
@@ -410,45 +275,28 @@ impl<W> SemaphoreLimiter<W> {
             limit: self.limit(),
             in_flight: self.in_flight(),
             waiting: self.waiting(),
-            oldest_wait: self.line.oldest_wait(now.max(self.now)),
+            oldest_wait: self.turns.oldest_wait(now),
             saturation: self.saturation(),
             admitted: self.admitted,
             rejected: self.rejected,
             outcomes: self.outcomes,
-            revoked: self.revoked,
+            revoked: self.turns.revoked(),
             stray_releases: self.stray_releases,
         }
-    }
-
-    fn tick(&mut self, now: Time) -> Time {
-        self.now = self.now.max(now);
-        self.now
     }
 
     /// [`try_acquire`](Self::try_acquire) for somebody who goes on to wait:
     /// counts no rejection.
     #[inline]
     pub fn admit(&mut self, now: Time, ask: &Ask) -> Option<Permit> {
-        let now = self.tick(now);
-        if let Some(home) = ask.home {
-            self.line.show_alive(home);
-        }
-        if self.line.is_waiting(ask.criticality) {
-            return None;
-        }
-        while !self.slots.has_room(now, ask.cost) {
-            let cost = self.line.revoke_stale_for(now, ask.home?)?;
-            self.slots.put_back(cost);
-            self.revoked += 1;
-        }
-        self.slots.take(ask.cost);
-        Some(self.permit(ask.cost, 0))
+        let is_admitted = self.turns.admit(now, ask.home, ask.criticality, u64::from(ask.cost));
+        is_admitted.then(|| self.permit(ask.cost, 0))
     }
 
     #[inline]
     fn permit(&mut self, cost: u32, waited: u64) -> Permit {
         self.admitted += 1;
-        Permit { cost, epoch: self.epoch, started: self.now, waited }
+        Permit { cost, epoch: self.epoch, started: self.turns.latest(), waited }
     }
 
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
@@ -466,46 +314,67 @@ impl<W> SemaphoreLimiter<W> {
             waiting: self.waiting(),
         }
     }
+}
 
-    fn served(&mut self, now: Time) -> Wakes<W> {
+impl<W> Waitable<W> for SemaphoreLimiter<W> {
+    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
         let mut wakes = Wakes::none();
-        if !self.line.is_empty() {
-            self.serve(now, &mut wakes);
-        }
+        self.turns.cancel(now, ticket, &mut wakes);
         wakes
     }
 
-    /// Grants turns while there is room and somebody who could answer.
-    fn serve(&mut self, now: Time, wakes: &mut Wakes<W>) {
-        while let Some(head) = self.line.head() {
-            if self.slots.has_room(now, head.cost) {
-                self.slots.take(head.cost);
-                wakes.extend(self.line.grant(head, now));
-            } else if let Some(cost) = self.line.revoke_stale(now) {
-                self.slots.put_back(cost);
-                self.revoked += 1;
-            } else {
-                break;
-            }
-        }
+    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: W) -> Wakes<W> {
+        let mut wakes = Wakes::none();
+        self.turns.unreached(now, ticket, waiter, &mut wakes);
+        wakes
     }
 
-    /// Lets a late claimer who is the head have what younger ones elsewhere were
-    /// granted and have not claimed: whoever comes first. So homes that are all
-    /// slow still make progress.
-    fn take_over(&mut self, now: Time, ticket: Ticket, wakes: &mut Wakes<W>) {
-        let Some(head) = self.line.head_if(ticket) else {
-            return;
-        };
-        while !self.slots.has_room(now, head.cost) {
-            let Some(freed) = self.line.revoke_for(head) else {
-                return;
-            };
-            self.slots.put_back(freed);
-            self.revoked += 1;
-        }
-        self.slots.take(head.cost);
-        // Whoever claims is awake.
-        wakes.discard(self.line.grant(head, now).map(|wake| wake.waiter));
+    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<W> {
+        let mut wakes = Wakes::none();
+        self.rejected[Reason::Wait.index()] += self.turns.expire(now, home, &mut wakes);
+        wakes
+    }
+
+    fn next_expiry(&self) -> Option<Time> {
+        self.turns.next_expiry()
+    }
+
+    #[inline]
+    fn needs_time(&self) -> bool {
+        self.turns.room.needs_time() || !self.turns.is_empty()
+    }
+
+    fn latest(&self) -> Time {
+        self.turns.latest()
+    }
+
+    fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<Option<W>, W> {
+        self.turns.renew(ticket, waiter)
+    }
+
+    fn waits(&self, home: Home) -> bool {
+        self.turns.waits(home)
+    }
+
+    fn has_unclaimed(&self) -> bool {
+        self.turns.has_unclaimed()
+    }
+
+    fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>
+    where
+        W: 'a,
+    {
+        self.turns.waiters()
+    }
+
+    fn take_waiters(&mut self) -> Vec<W> {
+        self.turns.take_waiters()
+    }
+
+    /// Tickets and permits given so far are worth nothing.
+    fn reset(&mut self) -> Vec<W> {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.turns.room.reset();
+        self.turns.clear()
     }
 }

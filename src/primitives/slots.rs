@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::turns::Room;
 use super::{ConfigError, Time};
 
 /// The largest limit that can be set.
@@ -69,16 +70,9 @@ impl Slots {
         if self.limit > 0.0 { self.in_flight as f64 / self.limit } else { 1.0 }
     }
 
-    pub(crate) fn has_room(&self, now: Time, cost: u32) -> bool {
-        if self.in_flight > 0 {
-            return (self.in_flight + u64::from(cost)) as f64 <= self.limit;
-        }
-        self.limit > 0.0 && self.rests_until().is_none_or(|until| until <= now)
-    }
-
     /// The end of the rest after the last work, while the limit is below 1 and
     /// nothing is in flight.
-    pub(crate) fn rests_until(&self) -> Option<Time> {
+    fn rests_until(&self) -> Option<Time> {
         if self.in_flight > 0 || self.limit >= 1.0 || self.limit <= 0.0 {
             return None;
         }
@@ -87,16 +81,8 @@ impl Slots {
         Some(Duration::try_from_secs_f64(rest).map_or(Time::MAX, |rest| self.last_end.after(rest)))
     }
 
-    pub(crate) fn take(&mut self, cost: u32) {
-        self.in_flight += u64::from(cost);
-    }
-
-    pub(crate) fn put_back(&mut self, cost: u32) {
-        self.in_flight = self.in_flight.saturating_sub(u64::from(cost));
-    }
-
     pub(crate) fn finish(&mut self, now: Time, cost: u32, started: Time) {
-        self.put_back(cost);
+        self.put_back(now, u64::from(cost));
         self.last_end = now;
         self.last_service = now.since(started.max(self.timed_since));
     }
@@ -104,5 +90,26 @@ impl Slots {
     pub(crate) fn reset(&mut self) {
         self.in_flight = 0;
         self.last_service = Duration::ZERO;
+    }
+}
+
+impl Room for Slots {
+    fn has_room(&self, now: Time, cost: u64) -> bool {
+        if self.in_flight > 0 {
+            return (self.in_flight + cost) as f64 <= self.limit;
+        }
+        self.limit > 0.0 && self.rests_until().is_none_or(|until| until <= now)
+    }
+
+    fn take(&mut self, _now: Time, cost: u64) {
+        self.in_flight += cost;
+    }
+
+    fn put_back(&mut self, _now: Time, cost: u64) {
+        self.in_flight = self.in_flight.saturating_sub(cost);
+    }
+
+    fn room_at(&self, _cost: u64) -> Option<Time> {
+        self.rests_until()
     }
 }

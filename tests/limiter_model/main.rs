@@ -12,7 +12,7 @@ use model::{Answer, Model};
 use proptest::prelude::*;
 use sluicegate::primitives::{
     Admission, Ask, Claim, Criticality, Home, Outcome, Permit, SemaphoreLimiter, Ticket, Time,
-    Wakes,
+    Waitable, Wakes,
 };
 
 #[derive(Clone, Debug)]

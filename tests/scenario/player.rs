@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use sluicegate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, Permit, Reason, SemaphoreLimiter, Ticket, Time, Wakes,
+    Admission, Ask, Claim, Home, Outcome, Permit, Reason, SemaphoreLimiter, Ticket, Time, Waitable,
+    Wakes,
 };
 
 use super::format::{Action, Ending, Exception, Kind, Limiter, Step, Then};
