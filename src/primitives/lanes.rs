@@ -28,6 +28,8 @@ pub(crate) struct Lanes {
     keys: HashMap<Home, usize>,
     /// (serial, home)
     heads: [BTreeSet<(u64, usize)>; 4],
+    /// How many stand in lanes of homes that are not passed over.
+    ready: usize,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,8 @@ struct HomeState {
     /// Where the one that came back last went, to look on from there.
     returned: [Option<u32>; 4],
     members: usize,
+    /// How many of them stand in its lanes.
+    waiting: usize,
     is_passed_over: bool,
     /// Has a signal to get that could not be delivered.
     is_unreached: bool,
@@ -45,7 +49,12 @@ struct HomeState {
 
 impl Lanes {
     pub(crate) fn new() -> Self {
-        Self { homes: Slab::new(), keys: HashMap::new(), heads: [const { BTreeSet::new() }; 4] }
+        Self {
+            homes: Slab::new(),
+            keys: HashMap::new(),
+            heads: [const { BTreeSet::new() }; 4],
+            ready: 0,
+        }
     }
 
     /// The key of a home that gets one more member, which shows that it is not
@@ -58,6 +67,7 @@ impl Lanes {
                 lanes: [List::default(); 4],
                 returned: [None; 4],
                 members: 0,
+                waiting: 0,
                 is_passed_over: false,
                 is_unreached: false,
             })
@@ -92,6 +102,11 @@ impl Lanes {
     /// Whether somebody at or above `criticality` could be next.
     pub(crate) fn is_ready(&self, criticality: Criticality) -> bool {
         self.heads[criticality.index()..].iter().any(|heads| !heads.is_empty())
+    }
+
+    /// How many could be next.
+    pub(crate) const fn ready(&self) -> usize {
+        self.ready
     }
 
     /// Whether somebody at another home could be next.
@@ -145,6 +160,10 @@ impl Lanes {
             prev
         };
         lane.insert_after(entries, prev, key);
+        state.waiting += 1;
+        if !state.is_passed_over {
+            self.ready += 1;
+        }
         if prev.is_none() && !state.is_passed_over {
             if let Some(old) = old_head {
                 self.heads[class].remove(&(entries[old as usize].serial(), home));
@@ -161,6 +180,10 @@ impl Lanes {
         let lane = &mut state.lanes[class];
         let was_head = lane.head() == Some(key);
         lane.unlink(entries, key);
+        state.waiting -= 1;
+        if !state.is_passed_over {
+            self.ready -= 1;
+        }
         if was_head && !state.is_passed_over {
             self.heads[class].remove(&(serial, home));
             if let Some(next) = lane.head() {
@@ -173,6 +196,7 @@ impl Lanes {
         if std::mem::replace(&mut self.homes[home].is_passed_over, true) {
             return;
         }
+        self.ready -= self.homes[home].waiting;
         for (class, lane) in self.homes[home].lanes.iter().enumerate() {
             if let Some(head) = lane.head() {
                 self.heads[class].remove(&(entries[head as usize].serial(), home));
@@ -185,6 +209,7 @@ impl Lanes {
         if !std::mem::take(&mut self.homes[home].is_passed_over) {
             return false;
         }
+        self.ready += self.homes[home].waiting;
         for (class, lane) in self.homes[home].lanes.iter().enumerate() {
             if let Some(head) = lane.head() {
                 self.heads[class].insert((entries[head as usize].serial(), home));

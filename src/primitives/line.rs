@@ -24,6 +24,15 @@ pub struct Ticket {
     serial: u64,
 }
 
+/// How many lines can stand at one object.
+const SIDES: u64 = 2;
+
+impl Ticket {
+    pub(crate) const fn side(self) -> u64 {
+        self.serial % SIDES
+    }
+}
+
 /// Who joins the line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
@@ -136,9 +145,20 @@ impl<W> Line<W> {
         }
     }
 
+    /// One of two lines at one object, 0 or 1: [`Ticket::side`] tells whose a
+    /// ticket is.
+    pub(crate) fn of_side(side: u64) -> Self {
+        Self { next_serial: side, ..Self::new() }
+    }
+
     /// How many wait, without those that are granted or refused.
     pub(crate) const fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// How many wait who could answer.
+    pub(crate) const fn waiting_ready(&self) -> usize {
+        self.lanes.ready()
     }
 
     /// Whether no ticket is out, waiting or not.
@@ -176,7 +196,7 @@ impl<W> Line<W> {
         let Arrival { home, criticality, cost, now, bound, bound_reason } = arrival;
         let home = self.lanes.enter_home(&self.entries, home);
         let serial = self.next_serial;
-        self.next_serial += 1;
+        self.next_serial += SIDES;
         let key = key_of(self.entries.insert(Entry {
             serial,
             home,
@@ -339,6 +359,20 @@ impl<W> Line<W> {
     pub(crate) fn take_back(&mut self, ticket: Ticket) -> Option<u64> {
         let state = self.find(ticket)?.state;
         matches!(state, State::Granted(_)).then(|| self.revoke(ticket.key))
+    }
+
+    /// Refuses all that wait.
+    pub(crate) fn refuse_all(&mut self, reason: Reason, wakes: &mut Wakes<W>) {
+        let waiting: Vec<u32> = { self.entries.iter() }
+            .filter(|(_, entry)| entry.state == State::Waiting)
+            .map(|(key, _)| key_of(key))
+            .collect();
+        for key in waiting {
+            self.leave_lane(key);
+            let entry = &mut self.entries[key as usize];
+            entry.state = State::Refused(reason);
+            wakes.extend(entry.wake(key));
+        }
     }
 
     /// When [`expire`](Self::expire) or [`revoke_stale`](Self::revoke_stale)

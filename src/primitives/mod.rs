@@ -5,28 +5,38 @@
 
 #![deny(unsafe_code)]
 
+mod codel;
 mod criticality;
 mod error;
 mod lanes;
 mod line;
 mod links;
+mod operations;
 mod outcome;
 mod permit;
+mod queue;
 mod rejection;
 mod semaphore;
+mod service;
 mod slots;
 mod time;
 mod turns;
 mod waitable;
 mod wakes;
 
+pub use codel::Codel;
 pub use criticality::Criticality;
 pub use error::ConfigError;
 pub use line::{CLAIM_PATIENCE, Home, Ticket};
 pub use outcome::Outcome;
 pub use permit::Permit;
+pub use queue::{
+    Channel, CoDelQueue, ItemId, Level, MAX_CAPACITY, News, Offer, Put, QueueConfig, QueueSnapshot,
+    Take, Taken, Wait, Work,
+};
 pub use rejection::{Reason, Rejection};
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
+pub use service::ServiceEstimate;
 pub use slots::{MAX_COST, MAX_LIMIT};
 pub use time::Time;
 pub use waitable::Waitable;

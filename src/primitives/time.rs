@@ -47,6 +47,13 @@ impl Time {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// The moment `span` earlier; the origin if that would be before it.
+    #[must_use]
+    pub fn before(self, span: Duration) -> Self {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// The span from `earlier` to this moment; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

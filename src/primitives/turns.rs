@@ -40,6 +40,11 @@ impl<R: Room, W> Turns<R, W> {
         Self { room, line: Line::new(), now: Time::ZERO, revoked: 0 }
     }
 
+    /// Tells the tickets of two lines apart that stand at one object.
+    pub(crate) fn of_side(room: R, side: u64) -> Self {
+        Self { line: Line::of_side(side), ..Self::new(room) }
+    }
+
     pub(crate) fn tick(&mut self, now: Time) -> Time {
         self.now = self.now.max(now);
         self.now
@@ -53,6 +58,16 @@ impl<R: Room, W> Turns<R, W> {
     /// How many wait in line.
     pub(crate) const fn waiting(&self) -> usize {
         self.line.waiting()
+    }
+
+    /// How many wait whose homes are not blocked.
+    pub(crate) const fn waiting_ready(&self) -> usize {
+        self.line.waiting_ready()
+    }
+
+    /// Whether somebody at or above `criticality` waits who could answer.
+    pub(crate) fn is_waiting(&self, criticality: Criticality) -> bool {
+        self.line.is_waiting(criticality)
     }
 
     pub(crate) fn oldest_wait(&self, now: Time) -> Duration {
@@ -170,6 +185,11 @@ impl<R: Room, W> Turns<R, W> {
                 return expired;
             }
         }
+    }
+
+    /// Refuses all that wait.
+    pub(crate) fn refuse_all(&mut self, reason: Reason, wakes: &mut Wakes<W>) {
+        self.line.refuse_all(reason, wakes);
     }
 
     pub(crate) fn next_expiry(&self) -> Option<Time> {

@@ -1,0 +1,68 @@
+use std::time::Duration;
+
+use super::watermarks::Level;
+use crate::primitives::operations::OperationId;
+use crate::primitives::{Criticality, Rejection, Time};
+
+/// An item of a [`CoDelQueue`]. It stays valid for as long as the item is inside,
+/// and one that is no longer valid is recognised for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ItemId {
+    pub(super) key: u32,
+    pub(super) serial: u64,
+}
+
+impl ItemId {
+    /// As a number, for those who keep it elsewhere.
+    #[must_use]
+    pub const fn to_bits(self) -> u128 {
+        (self.serial as u128) << 32 | self.key as u128
+    }
+
+    /// From [`to_bits`](Self::to_bits); any other number is of no item.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // the two halves
+    pub const fn from_bits(bits: u128) -> Self {
+        Self { key: bits as u32, serial: (bits >> 32) as u64 }
+    }
+}
+
+/// What is known of an item that is put.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer<'a> {
+    /// How much it matters.
+    pub criticality: Criticality,
+    /// When nobody wants it any more.
+    pub deadline: Option<Time>,
+    /// What kind of work it is, for the service estimate.
+    pub operation: Option<&'a str>,
+}
+
+/// Work that began when an item was taken; [`CoDelQueue::finish`] learns from it.
+#[derive(Debug)]
+#[must_use = "work that is never finished teaches nothing"]
+pub struct Work {
+    pub(super) operation: OperationId,
+    pub(super) started: Time,
+    pub(super) epoch: u32,
+}
+
+/// An item that was taken.
+#[derive(Debug)]
+pub struct Taken<T> {
+    /// The item.
+    pub item: T,
+    /// How long it had waited.
+    pub waited: Duration,
+    /// The work on it, which begins now.
+    pub work: Work,
+}
+
+/// What a queue has to tell, in the order in which it happened.
+#[derive(Debug)]
+pub enum News<T> {
+    /// An item that had been accepted was rejected.
+    Rejected(T, Rejection),
+    /// It became high, or low again.
+    Level(Level),
+}

@@ -1,0 +1,194 @@
+use slab::Slab;
+
+use super::deadlines::Deadlines;
+use super::item::ItemId;
+use crate::primitives::links::{Linked, Links, List};
+use crate::primitives::operations::OperationId;
+use crate::primitives::{Criticality, Time};
+
+/// What stands in a queue.
+#[derive(Debug)]
+pub(super) struct Entry<T> {
+    pub(super) item: T,
+    serial: u64,
+    pub(super) joined: Time,
+    deadline: Time,
+    in_class: Links,
+    by_arrival: Links,
+    pub(super) criticality: Criticality,
+    pub(super) operation: OperationId,
+    /// A worker was waiting for it when it came.
+    is_awaited: bool,
+}
+
+const IN_CLASS: usize = 0;
+const BY_ARRIVAL: usize = 1;
+
+impl<T> Linked<IN_CLASS> for Entry<T> {
+    fn links(&self) -> Links {
+        self.in_class
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.in_class
+    }
+}
+
+impl<T> Linked<BY_ARRIVAL> for Entry<T> {
+    fn links(&self) -> Links {
+        self.by_arrival
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.by_arrival
+    }
+}
+
+/// The items of a queue, in the orders in which they are looked for: by criticality
+/// and age, by age alone, and by deadline.
+#[derive(Debug)]
+pub(super) struct Items<T> {
+    entries: Slab<Entry<T>>,
+    /// By criticality, oldest first.
+    classes: [List<IN_CLASS>; 4],
+    arrivals: List<BY_ARRIVAL>,
+    deadlines: Deadlines,
+    next_serial: u64,
+}
+
+/// Who comes in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) now: Time,
+    pub(super) deadline: Option<Time>,
+    pub(super) criticality: Criticality,
+    pub(super) operation: OperationId,
+    pub(super) is_awaited: bool,
+}
+
+impl<T> Items<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            entries: Slab::new(),
+            classes: [List::new(), List::new(), List::new(), List::new()],
+            arrivals: List::new(),
+            deadlines: Deadlines::new(),
+            next_serial: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// When the oldest came.
+    pub(super) fn oldest(&self) -> Option<Time> {
+        self.oldest_key().map(|key| self.joined(key))
+    }
+
+    pub(super) const fn oldest_key(&self) -> Option<u32> {
+        self.arrivals.head()
+    }
+
+    pub(super) fn joined(&self, key: u32) -> Time {
+        self.entries[key as usize].joined
+    }
+
+    /// The one to be served next: the newest or the oldest of the most critical.
+    pub(super) fn next(&self, is_newest_first: bool) -> Option<u32> {
+        let list = self.classes.iter().rev().find(|list| list.head().is_some())?;
+        if is_newest_first { list.tail() } else { list.head() }
+    }
+
+    /// The one that would be served last, if it is less critical, or also if it is
+    /// equally critical.
+    pub(super) fn coldest_below(
+        &self,
+        criticality: Criticality,
+        or_equal: bool,
+        is_newest_first: bool,
+    ) -> Option<u32> {
+        let classes = &self.classes[..criticality.index() + usize::from(or_equal)];
+        let list = classes.iter().find(|list| list.head().is_some())?;
+        if is_newest_first { list.head() } else { list.tail() }
+    }
+
+    pub(super) fn find(&self, id: ItemId) -> Option<u32> {
+        let entry = self.entries.get(id.key as usize)?;
+        (entry.serial == id.serial).then_some(id.key)
+    }
+
+    /// The first whose deadline falls due, and when: `due` says it of the earliest
+    /// deadline of each operation, by when the item came.
+    pub(super) fn first_deadline(
+        &self,
+        due: impl Fn(OperationId, Time, Time) -> Time,
+    ) -> Option<(u32, Time)> {
+        self.deadlines.first(|group, deadline, key| match group {
+            Some(operation) => due(operation, deadline, self.joined(key)),
+            None => deadline,
+        })
+    }
+
+    pub(super) fn insert(&mut self, item: T, arrival: &Arrival) -> ItemId {
+        let &Arrival { now, criticality, operation, is_awaited, .. } = arrival;
+        let deadline = arrival.deadline.unwrap_or(Time::MAX);
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let key = key_of(self.entries.insert(Entry {
+            item,
+            serial,
+            joined: now,
+            deadline,
+            in_class: Links::default(),
+            by_arrival: Links::default(),
+            criticality,
+            operation,
+            is_awaited,
+        }));
+        self.classes[criticality.index()].push_back(&mut self.entries, key);
+        self.arrivals.push_back(&mut self.entries, key);
+        if deadline < Time::MAX {
+            self.deadlines.insert(group_of(operation, is_awaited), deadline, key);
+        }
+        ItemId { key, serial }
+    }
+
+    pub(super) fn remove(&mut self, key: u32) -> Entry<T> {
+        let Entry { criticality, operation, deadline, is_awaited, .. } = self.entries[key as usize];
+        self.classes[criticality.index()].unlink(&mut self.entries, key);
+        self.arrivals.unlink(&mut self.entries, key);
+        if deadline < Time::MAX {
+            self.deadlines.remove(group_of(operation, is_awaited), deadline, key);
+        }
+        self.entries.remove(key as usize)
+    }
+
+    /// All, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().map(|(_, entry)| &entry.item)
+    }
+
+    /// Takes all out; those that come later are still told apart from them.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
+        let next_serial = self.next_serial;
+        let all = std::mem::replace(self, Self { next_serial, ..Self::new() });
+        all.entries.into_iter().map(|(_, entry)| entry.item)
+    }
+}
+
+/// Where the deadline of an item stands: what a worker waits for is not judged by
+/// an estimate.
+fn group_of(operation: OperationId, is_awaited: bool) -> Option<OperationId> {
+    (!is_awaited).then_some(operation)
+}
+
+/// Four thousand million items do not fit into memory.
+#[allow(clippy::cast_possible_truncation)]
+const fn key_of(key: usize) -> u32 {
+    key as u32
+}

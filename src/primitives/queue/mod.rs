@@ -1,0 +1,473 @@
+mod channel;
+mod config;
+mod deadlines;
+mod item;
+mod items;
+mod snapshot;
+mod wait_bound;
+mod watermarks;
+
+use std::time::Duration;
+
+pub use channel::{Channel, Put, Take, Wait};
+pub use config::{MAX_CAPACITY, QueueConfig};
+pub use item::{ItemId, News, Offer, Taken, Work};
+use items::{Arrival, Entry, Items};
+pub use snapshot::QueueSnapshot;
+use wait_bound::WaitBound;
+pub use watermarks::Level;
+use watermarks::Watermarks;
+
+use super::operations::Operations;
+use super::{ConfigError, Criticality, Reason, Rejection, ServiceEstimate, Time};
+
+/// A bounded queue that keeps the wait short: what cannot be served in time is
+/// rejected early, and what is served is served fresh.
+///
+/// - Served is by criticality, then the oldest first; while the queue is *standing*
+///   the newest first.
+/// - An item may wait for an interval; while the queue is standing, for the target.
+///   The bounds are applied to what waits as the state changes. Both follow the
+///   service time unless they are given.
+/// - An item with a deadline is rejected as soon as what is left is less than the
+///   service estimate, since to begin it is a waste. One for which a worker waits
+///   already, or that is taken at the moment at which it comes, begins with any
+///   remainder: an estimate that refuses an idle service would never learn better.
+/// - A full queue rejects, unless a less critical item waits, or, while it is
+///   standing, one of the same criticality: then that is evicted which would run
+///   last.
+///
+/// Rejected items are handed out by [`take_news`](Self::take_news), so that they are
+/// dropped outside the caller's lock. Every operation is O(log n) or better. `now`
+/// may stand still or jump back: the latest moment seen counts.
+#[derive(Debug)]
+pub struct CoDelQueue<T> {
+    config: QueueConfig,
+    items: Items<T>,
+    bound: WaitBound,
+    operations: Operations,
+    levels: Watermarks,
+    news: Vec<News<T>>,
+    now: Time,
+    /// How many workers are on their way to an item.
+    promised: usize,
+    working: usize,
+    epoch: u32,
+    accepted: u64,
+    taken: u64,
+    cancelled: u64,
+    rejected: [u64; 12],
+}
+
+impl<T> CoDelQueue<T> {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// If a parameter is out of its range.
+    pub fn new(config: QueueConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let (target, interval) = config.spans(None);
+        let levels = Watermarks::new(config.low, config.high);
+        Ok(Self {
+            config,
+            items: Items::new(),
+            bound: WaitBound::new(target, interval),
+            operations: Operations::new(),
+            levels,
+            news: Vec::new(),
+            now: Time::ZERO,
+            promised: 0,
+            working: 0,
+            epoch: 0,
+            accepted: 0,
+            taken: 0,
+            cancelled: 0,
+            rejected: [0; 12],
+        })
+    }
+
+    /// How many items are inside.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether nothing is inside.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// How many items may wait.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.config.capacity
+    }
+
+    /// How many items wait, without those for which a worker is on its way.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.items.len().saturating_sub(self.promised)
+    }
+
+    /// Depth / capacity; 1 if the capacity is 0.
+    #[must_use]
+    pub fn saturation(&self) -> f64 {
+        share(self.depth(), self.config.capacity)
+    }
+
+    /// How long the oldest item has waited at `now`.
+    #[must_use]
+    pub fn oldest_wait(&self, now: Time) -> Duration {
+        self.items.oldest().map_or(Duration::ZERO, |joined| now.max(self.now).since(joined))
+    }
+
+    /// Whether it is standing: had no moment of health within the last interval.
+    #[must_use]
+    pub fn is_standing(&self) -> bool {
+        self.bound.is_standing()
+    }
+
+    /// What is known of all service times together.
+    #[must_use]
+    pub const fn service(&self) -> &ServiceEstimate {
+        self.operations.all()
+    }
+
+    /// The latest moment seen.
+    #[must_use]
+    pub const fn latest(&self) -> Time {
+        self.now
+    }
+
+    /// Puts an item, or hands it back with the reason: [`Reason::Deadline`] or
+    /// [`Reason::Full`].
+    ///
+    /// # Errors
+    /// If it is rejected.
+    pub fn push(
+        &mut self,
+        now: Time,
+        item: T,
+        offer: &Offer<'_>,
+    ) -> Result<ItemId, (T, Rejection)> {
+        self.expire(now);
+        let is_room = self.depth() < self.config.capacity;
+        if is_room || self.evict(offer.criticality, true) {
+            return self.push_into_room(item, offer, false);
+        }
+        Err((item, self.refuse(Reason::Full, offer.criticality)))
+    }
+
+    /// The same if it is known that there is room, after [`expire`](Self::expire);
+    /// `is_awaited` if a worker waits for it.
+    pub(crate) fn push_into_room(
+        &mut self,
+        item: T,
+        offer: &Offer<'_>,
+        is_awaited: bool,
+    ) -> Result<ItemId, (T, Rejection)> {
+        let operation = self.operations.enter(offer.operation);
+        if let Some(deadline) = offer.deadline {
+            let left = deadline.since(self.now);
+            let is_waste = !is_awaited
+                && self.depth() > 0
+                && left < self.operations.estimate(operation, self.now);
+            if left.is_zero() || is_waste {
+                self.operations.leave(operation);
+                return Err((item, self.refuse(Reason::Deadline, offer.criticality)));
+            }
+        }
+        let arrival = Arrival {
+            now: self.now,
+            deadline: offer.deadline,
+            criticality: offer.criticality,
+            operation,
+            is_awaited,
+        };
+        let id = self.items.insert(item, &arrival);
+        self.accepted += 1;
+        self.check_level();
+        Ok(id)
+    }
+
+    /// Takes the item that is next.
+    pub fn pop(&mut self, now: Time) -> Option<Taken<T>> {
+        // What is left afterwards can be begun.
+        self.expire(now);
+        let key = self.items.next(self.is_standing())?;
+        let Entry { item, joined, operation, .. } = self.remove(key);
+        self.taken += 1;
+        self.working += 1;
+        self.check_level();
+        let work = Work { operation, started: self.now, epoch: self.epoch };
+        Some(Taken { item, waited: self.now.since(joined), work })
+    }
+
+    /// Ends work, and learns how long it took. Work that failed is a sample only as
+    /// far as it took longer than the mean: it would have taken longer still.
+    #[allow(clippy::needless_pass_by_value)] // over is over
+    pub fn finish(&mut self, now: Time, work: Work, is_success: bool) {
+        if work.epoch != self.epoch {
+            return;
+        }
+        self.expire(now);
+        let service = self.now.since(work.started);
+        if is_success || service > self.operations.all().mean() {
+            let is_loaded = self.is_standing();
+            self.operations.record(work.operation, self.now, service, is_loaded);
+            self.fit();
+        }
+        self.abandon(work);
+    }
+
+    /// Ends work that is not to teach anything.
+    #[allow(clippy::needless_pass_by_value)] // over is over
+    pub fn abandon(&mut self, work: Work) {
+        if work.epoch == self.epoch {
+            self.working = self.working.saturating_sub(1);
+            self.operations.leave(work.operation);
+        }
+    }
+
+    /// Takes an item out that is not wanted any more; `None` if it is not inside.
+    pub fn cancel(&mut self, now: Time, id: ItemId) -> Option<T> {
+        self.expire(now);
+        let key = self.items.find(id)?;
+        let Entry { item, operation, .. } = self.remove(key);
+        self.operations.leave(operation);
+        self.cancelled += 1;
+        self.check_level();
+        Some(item)
+    }
+
+    /// Rejects what has waited for as long as it may, and what cannot be done in
+    /// time any more.
+    ///
+    /// What fell due earlier is treated as if it had been looked at then, so that
+    /// the result does not depend on how often this is called.
+    pub fn expire(&mut self, now: Time) {
+        let now = now.max(self.now);
+        loop {
+            let due = self.next_due(now);
+            let change = self
+                .bound
+                .next_change(self.items.oldest())
+                .filter(|&change| change <= now && due.is_none_or(|(_, _, due)| change < due));
+            if let Some(change) = change {
+                self.observe(change.max(self.now));
+            } else if let Some((key, reason, due)) = due.filter(|&(_, _, due)| due <= now) {
+                let at = due.max(self.now);
+                if reason == Reason::Wait {
+                    self.bound.note_expelled(at, self.items.joined(key));
+                }
+                self.observe(at);
+                self.reject(key, reason);
+            } else {
+                break;
+            }
+        }
+        self.observe(now);
+    }
+
+    /// When [`expire`](Self::expire) next has something to do.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Time> {
+        if self.items.is_empty() {
+            return None;
+        }
+        let oldest = self.items.oldest();
+        let change = if self.is_standing() { None } else { self.bound.next_change(oldest) };
+        let wait = oldest.map(|joined| self.bound.due(joined));
+        let deadline = self.deadline_due(self.now).map(|(_, due)| due);
+        wait.into_iter().chain(change).chain(deadline).min()
+    }
+
+    /// Changes capacity, target, interval or watermarks. What is inside stays, and
+    /// the new bounds apply to it.
+    ///
+    /// # Errors
+    /// If a parameter is out of its range; then nothing is changed.
+    pub fn update(&mut self, now: Time, config: QueueConfig) -> Result<(), ConfigError> {
+        config.check()?;
+        self.expire(now);
+        self.levels.set(config.low, config.high);
+        self.config = config;
+        self.fit();
+        self.expire(now);
+        self.check_level();
+        Ok(())
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub const fn config(&self) -> &QueueConfig {
+        &self.config
+    }
+
+    /// Whether there is something to tell.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// Takes out what there is to tell.
+    #[must_use = "rejected items are in it"]
+    pub fn take_news(&mut self) -> Vec<News<T>> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// What is inside, in no order.
+    pub fn items(&self) -> impl Iterator<Item = &T> {
+        self.items.iter().chain(self.news.iter().filter_map(|news| match news {
+            News::Rejected(item, _) => Some(item),
+            News::Level(_) => None,
+        }))
+    }
+
+    /// Takes everything out, without any trace.
+    #[must_use = "the items are to be dropped outside the lock"]
+    pub fn clear(&mut self) -> Vec<T> {
+        let rejected = self.take_news().into_iter().filter_map(|news| match news {
+            News::Rejected(item, _) => Some(item),
+            News::Level(_) => None,
+        });
+        let items = self.items.take_all().chain(rejected).collect();
+        self.promised = 0;
+        self.working = 0;
+        self.epoch = self.epoch.wrapping_add(1);
+        self.operations.leave_all();
+        self.levels.clear();
+        items
+    }
+
+    /// Rejects everything inside.
+    pub fn reject_all(&mut self, now: Time, reason: Reason) {
+        self.expire(now);
+        while let Some(key) = self.items.oldest_key() {
+            self.reject(key, reason);
+        }
+    }
+
+    /// The state at `now`.
+    #[must_use]
+    pub fn snapshot(&self, now: Time) -> QueueSnapshot {
+        let service = self.operations.all();
+        QueueSnapshot {
+            capacity: self.config.capacity,
+            depth: self.depth(),
+            saturation: self.saturation(),
+            oldest_wait: self.oldest_wait(now),
+            is_standing: self.is_standing(),
+            target: self.bound.target(),
+            interval: self.bound.interval(),
+            working: self.working,
+            service_mean: service.mean(),
+            service_p95: service.quantile(),
+            baseline: service.baseline(),
+            accepted: self.accepted,
+            taken: self.taken,
+            cancelled: self.cancelled,
+            rejected: self.rejected,
+        }
+    }
+
+    pub(crate) const fn promised(&self) -> usize {
+        self.promised
+    }
+
+    /// Notes how many workers are on their way.
+    pub(crate) fn promise(&mut self, promised: usize) {
+        self.promised = promised;
+        self.check_level();
+    }
+
+    /// Counts a rejection of what never was inside.
+    pub(crate) fn refuse(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
+        if reason == Reason::Full {
+            self.bound.note_rejection(self.now);
+        }
+        self.rejected[reason.index()] += 1;
+        self.rejection(reason, criticality)
+    }
+
+    /// Makes room for something more critical or, if `for_equals`, while standing
+    /// for something equally critical; whether that was possible.
+    pub(crate) fn evict(&mut self, criticality: Criticality, for_equals: bool) -> bool {
+        if self.depth() == 0 {
+            return false;
+        }
+        let is_standing = self.is_standing();
+        let or_equal = for_equals && is_standing;
+        let Some(key) = self.items.coldest_below(criticality, or_equal, is_standing) else {
+            return false;
+        };
+        self.bound.note_rejection(self.now);
+        self.reject(key, Reason::Evicted);
+        true
+    }
+
+    /// What is to be rejected next if the state stays as it is, why and when.
+    fn next_due(&self, now: Time) -> Option<(u32, Reason, Time)> {
+        let wait = self.items.oldest_key();
+        let wait = wait.map(|key| (key, Reason::Wait, self.bound.due(self.items.joined(key))));
+        let deadline = self.deadline_due(now).map(|(key, due)| (key, Reason::Deadline, due));
+        deadline.into_iter().chain(wait).min_by_key(|&(_, _, due)| due)
+    }
+
+    fn deadline_due(&self, now: Time) -> Option<(u32, Time)> {
+        self.items.first_deadline(|operation, deadline, joined| {
+            let hopeless = deadline.before(self.operations.estimate(operation, now));
+            // What has not waited at all may begin.
+            hopeless.max(joined.after(Duration::from_nanos(1))).min(deadline)
+        })
+    }
+
+    fn observe(&mut self, at: Time) {
+        self.now = at;
+        self.bound.observe(at, self.items.oldest());
+    }
+
+    fn reject(&mut self, key: u32, reason: Reason) {
+        let Entry { item, criticality, operation, .. } = self.remove(key);
+        self.operations.leave(operation);
+        self.rejected[reason.index()] += 1;
+        let rejection = self.rejection(reason, criticality);
+        self.news.push(News::Rejected(item, rejection));
+        self.check_level();
+    }
+
+    fn remove(&mut self, key: u32) -> Entry<T> {
+        let entry = self.items.remove(key);
+        self.observe(self.now);
+        entry
+    }
+
+    /// Lets target and interval follow the baseline.
+    fn fit(&mut self) {
+        let (target, interval) = self.config.spans(self.service().baseline());
+        self.bound.set(target, interval);
+    }
+
+    fn check_level(&mut self) {
+        let depth = self.depth();
+        if let Some(level) = self.levels.check(depth, self.config.capacity) {
+            self.news.push(News::Level(level));
+        }
+    }
+
+    fn rejection(&self, reason: Reason, criticality: Criticality) -> Rejection {
+        Rejection {
+            reason,
+            retry_after: None,
+            criticality,
+            limit: self.config.capacity as f64,
+            in_flight: self.working as u64,
+            waiting: self.depth(),
+        }
+    }
+}
+
+pub(super) fn share(depth: usize, capacity: usize) -> f64 {
+    if capacity == 0 { 1.0 } else { depth as f64 / capacity as f64 }
+}

@@ -1,0 +1,155 @@
+//! What a queue must do that no single scenario shows.
+
+#![allow(clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use sluicegate::primitives::{CoDelQueue, Criticality, News, Offer, QueueConfig, Reason, Time};
+
+const MS: u64 = 1_000_000;
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(ms * MS)
+}
+
+fn queue(capacity: usize, target: u64, interval: u64) -> CoDelQueue<u64> {
+    let mut config = QueueConfig::new(capacity);
+    config.target = Some(Duration::from_millis(target));
+    config.interval = Some(Duration::from_millis(interval));
+    CoDelQueue::new(config).expect("a sound configuration")
+}
+
+fn rejected(queue: &mut CoDelQueue<u64>) -> Vec<(u64, Reason)> {
+    let told = queue.take_news().into_iter().filter_map(|news| match news {
+        News::Rejected(item, rejection) => Some((item, rejection.reason)),
+        News::Level(_) => None,
+    });
+    told.collect()
+}
+
+fn put(queue: &mut CoDelQueue<u64>, ms: u64, item: u64) {
+    queue.push(at(ms), item, &Offer::default()).expect("there is room");
+}
+
+fn pop(queue: &mut CoDelQueue<u64>, ms: u64) -> Option<u64> {
+    let taken = queue.pop(at(ms))?;
+    queue.abandon(taken.work);
+    Some(taken.item)
+}
+
+/// Overload from 0 on: one comes each millisecond, one goes each 2 ms.
+#[test]
+fn it_becomes_standing_and_healthy_again() {
+    let mut queue = queue(1_000, 5, 100);
+    let mut changes = Vec::new();
+    for ms in 0..1_000 {
+        put(&mut queue, ms, ms);
+        if ms % 2 == 1 {
+            pop(&mut queue, ms);
+        }
+        let is_standing = queue.is_standing();
+        if changes.last().is_none_or(|&(_, last)| last != is_standing) {
+            changes.push((ms, is_standing));
+        }
+    }
+    // The oldest wait passes 5 ms at 10 ms, and stays above.
+    let &[(0, false), (since, true)] = changes.as_slice() else {
+        panic!("{changes:?}");
+    };
+    assert!((105..=115).contains(&since), "{since}");
+    rejected(&mut queue);
+    // All goes at its target, without anybody asking for it in between.
+    queue.expire(at(1_010));
+    assert!(queue.is_empty());
+    assert!(queue.is_standing());
+    queue.expire(at(1_200));
+    assert!(!queue.is_standing());
+}
+
+#[test]
+fn a_flip_expels_a_few_at_a_time() {
+    let mut queue = queue(10_000, 5, 100);
+    put(&mut queue, 0, 0);
+    for item in 1..1_000 {
+        put(&mut queue, 50, item);
+    }
+    queue.expire(at(100));
+    assert_eq!(rejected(&mut queue), [(0, Reason::Wait)]);
+    // Since 5 ms the oldest wait is above the target.
+    queue.expire(at(104));
+    assert!(!queue.is_standing());
+    let mut left = 999;
+    for ms in 105..110 {
+        queue.expire(at(ms));
+        assert!(queue.is_standing());
+        let expelled = rejected(&mut queue);
+        left -= 32;
+        assert_eq!((expelled.len(), queue.len()), (32, left), "at {ms} ms");
+    }
+    assert!(queue.next_expiry() == Some(at(110)));
+}
+
+#[test]
+fn looking_late_gives_the_same_as_looking_often() {
+    let play = |looks: &[u64]| {
+        let mut queue = queue(10_000, 5, 100);
+        put(&mut queue, 0, 0);
+        for item in 1..500 {
+            put(&mut queue, 50 + item % 40, item);
+        }
+        for &ms in looks {
+            queue.expire(at(ms));
+        }
+        queue.expire(at(400));
+        (rejected(&mut queue), queue.is_standing(), queue.is_empty())
+    };
+    let often: Vec<u64> = (90..400).collect();
+    assert_eq!(play(&often), play(&[]));
+}
+
+#[test]
+fn a_service_that_is_known_shapes_the_bounds() {
+    let mut queue: CoDelQueue<u64> =
+        CoDelQueue::new(QueueConfig::new(10)).expect("a sound configuration");
+    let spans = |queue: &CoDelQueue<u64>| {
+        let snapshot = queue.snapshot(Time::ZERO);
+        (snapshot.target, snapshot.interval)
+    };
+    assert_eq!(spans(&queue), (Duration::from_millis(250), Duration::from_secs(1)));
+    let mut now = 0;
+    for _ in 0..20 {
+        put(&mut queue, now, now);
+        let taken = queue.pop(at(now)).expect("one is there");
+        now += 40;
+        queue.finish(at(now), taken.work, true);
+    }
+    assert_eq!(spans(&queue), (Duration::from_millis(40), Duration::from_millis(160)));
+}
+
+#[test]
+fn memory_is_given_back_to_no_stranger() {
+    let mut queue = queue(10, 5, 100);
+    // Names made up by strangers.
+    for name in 0..10_000 {
+        let name = name.to_string();
+        let offer = Offer { operation: Some(&name), ..Offer::default() };
+        queue.push(Time::ZERO, 0, &offer).expect("there is room");
+        let taken = queue.pop(Time::ZERO).expect("one is there");
+        queue.finish(at(1), taken.work, true);
+    }
+    assert_eq!(queue.snapshot(at(1)).working, 0);
+}
+
+#[test]
+fn the_less_critical_makes_room() {
+    let mut queue = queue(2, 5, 100);
+    let offer = |criticality| Offer { criticality, ..Offer::default() };
+    let sheddable = offer(Criticality::Sheddable);
+    queue.push(at(0), 1, &sheddable).expect("there is room");
+    queue.push(at(0), 2, &sheddable).expect("there is room");
+    assert!(queue.push(at(0), 3, &sheddable).is_err());
+    queue.push(at(0), 4, &offer(Criticality::Critical)).expect("2 makes room");
+    assert_eq!(rejected(&mut queue), [(2, Reason::Evicted)]);
+    assert_eq!(pop(&mut queue, 1), Some(4));
+    assert_eq!(pop(&mut queue, 1), Some(1));
+}
