@@ -22,6 +22,8 @@ mod semaphore;
 mod shared;
 mod timers;
 mod wait;
+#[allow(dead_code)] // until the first is awaited
+mod wait_for;
 mod waiter;
 
 use pyo3::prelude::*;
