@@ -53,8 +53,7 @@ fn push_and_pop(bencher: Bencher<'_, '_>, depth: usize) {
         now += 1;
         offer.criticality = criticalities.next().unwrap_or_default();
         push(&mut queue, now, black_box(&offer));
-        let taken = queue.pop(Time::from_nanos(now));
-        taken.map(|taken| queue.abandon(taken.work))
+        queue.pop(Time::from_nanos(now))
     });
 }
 
@@ -75,8 +74,7 @@ fn push_and_pop_with_deadlines(bencher: Bencher<'_, '_>, depth: usize) {
     }
     bencher.bench_local(|| {
         let now = put(&mut queue);
-        let taken = queue.pop(Time::from_nanos(now));
-        taken.map(|taken| queue.abandon(taken.work))
+        queue.pop(Time::from_nanos(now))
     });
 }
 
@@ -116,8 +114,9 @@ fn push_pop_and_finish(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| {
         push(&mut queue, now, &Offer::default());
         let taken = queue.pop(Time::from_nanos(now));
+        let work = taken.map(|taken| queue.begin(&taken));
         now += 1_000 + (now & 0xfff);
-        taken.map(|taken| queue.finish(Time::from_nanos(now), taken.work, true))
+        work.map(|work| queue.finish(Time::from_nanos(now), work, true))
     });
 }
 
@@ -138,10 +137,7 @@ fn hand_over(bencher: Bencher<'_, '_>) {
             panic!("there is room");
         };
         let (take, _) = channel.claim_item(time, ticket);
-        if let Take::Taken(taken) = take {
-            channel.abandon(taken.work);
-        }
-        (wakes.len(), channel.next_expiry())
+        (wakes.len(), matches!(take, Take::Taken(_)), channel.next_expiry())
     });
 }
 

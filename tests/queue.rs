@@ -32,9 +32,7 @@ fn put(queue: &mut CoDelQueue<u64>, ms: u64, item: u64) {
 }
 
 fn pop(queue: &mut CoDelQueue<u64>, ms: u64) -> Option<u64> {
-    let taken = queue.pop(at(ms))?;
-    queue.abandon(taken.work);
-    Some(taken.item)
+    queue.pop(at(ms)).map(|taken| taken.item)
 }
 
 /// Overload from 0 on: one comes each millisecond, one goes each 2 ms.
@@ -120,8 +118,9 @@ fn a_service_that_is_known_shapes_the_bounds() {
     for _ in 0..20 {
         put(&mut queue, now, now);
         let taken = queue.pop(at(now)).expect("one is there");
+        let work = queue.begin(&taken);
         now += 40;
-        queue.finish(at(now), taken.work, true);
+        queue.finish(at(now), work, true);
     }
     assert_eq!(spans(&queue), (Duration::from_millis(40), Duration::from_millis(160)));
 }
@@ -135,7 +134,8 @@ fn memory_is_given_back_to_no_stranger() {
         let offer = Offer { operation: Some(&name), ..Offer::default() };
         queue.push(Time::ZERO, 0, &offer).expect("there is room");
         let taken = queue.pop(Time::ZERO).expect("one is there");
-        queue.finish(at(1), taken.work, true);
+        let work = queue.begin(&taken);
+        queue.finish(at(1), work, true);
     }
     assert_eq!(queue.snapshot(at(1)).working, 0);
 }

@@ -75,6 +75,13 @@ impl Operations {
         id
     }
 
+    /// A member that left a moment ago comes back.
+    pub(crate) fn enter_again(&mut self, id: OperationId) {
+        if let Some(named) = self.find(id) {
+            named.members += 1;
+        }
+    }
+
     pub(crate) fn leave(&mut self, id: OperationId) {
         if let Some(named) = self.find(id) {
             named.members = named.members.saturating_sub(1);

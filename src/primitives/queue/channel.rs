@@ -300,6 +300,11 @@ impl<T, W> Channel<T, W> {
         (take, wakes)
     }
 
+    /// Begins to time the work on an item that was just taken.
+    pub fn begin(&mut self, taken: &Taken<T>) -> Work {
+        self.queue_mut().begin(taken)
+    }
+
     /// Ends work on an item that was taken, and learns from it.
     pub fn finish(&mut self, now: Time, work: Work, is_success: bool) -> Wakes<W> {
         let mut wakes = Wakes::none();
@@ -312,6 +317,27 @@ impl<T, W> Channel<T, W> {
     /// Ends work that is not timed.
     pub fn abandon(&mut self, work: Work) {
         self.queue_mut().abandon(work);
+    }
+
+    /// Puts an item back that could not be handed over, into its place.
+    pub fn put_back(&mut self, now: Time, taken: Taken<T>) -> Wakes<W> {
+        let mut wakes = Wakes::none();
+        self.queue_mut().put_back(taken);
+        self.refresh(now, &mut wakes);
+        wakes
+    }
+
+    /// Whether an answer to who puts may depend on where it comes from: others wait
+    /// for room, and what was granted to them may be stale.
+    #[must_use]
+    pub fn is_putters_home_wanted(&self) -> bool {
+        !self.putters.is_empty()
+    }
+
+    /// The same for who takes.
+    #[must_use]
+    pub fn is_takers_home_wanted(&self) -> bool {
+        !self.takers.is_empty()
     }
 
     /// Takes an item out that is not wanted any more; `None` if it is not inside.

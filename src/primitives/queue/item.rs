@@ -38,7 +38,10 @@ pub struct Offer<'a> {
     pub operation: Option<&'a str>,
 }
 
-/// Work that began when an item was taken; [`CoDelQueue::finish`] learns from it.
+/// Work on an item that was taken, and is timed; [`CoDelQueue::finish`] learns from
+/// it.
+///
+/// [`CoDelQueue::finish`]: super::CoDelQueue::finish
 #[derive(Debug)]
 #[must_use = "work that is never finished teaches nothing"]
 pub struct Work {
@@ -54,8 +57,19 @@ pub struct Taken<T> {
     pub item: T,
     /// How long it had waited.
     pub waited: Duration,
-    /// The work on it, which begins now.
-    pub work: Work,
+    /// Where it stood, should it have to go back.
+    pub(super) place: Place,
+    pub(super) operation: OperationId,
+    pub(super) epoch: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) id: ItemId,
+    pub(super) joined: Time,
+    pub(super) deadline: Time,
+    pub(super) criticality: Criticality,
+    pub(super) is_awaited: bool,
 }
 
 /// What a queue has to tell, in the order in which it happened.

@@ -1,7 +1,7 @@
 use slab::Slab;
 
 use super::deadlines::Deadlines;
-use super::item::ItemId;
+use super::item::{ItemId, Place};
 use crate::primitives::links::{Linked, Links, List};
 use crate::primitives::operations::OperationId;
 use crate::primitives::{Criticality, Time};
@@ -10,15 +10,10 @@ use crate::primitives::{Criticality, Time};
 #[derive(Debug)]
 pub(super) struct Entry<T> {
     pub(super) item: T,
-    serial: u64,
-    pub(super) joined: Time,
-    deadline: Time,
+    pub(super) place: Place,
+    pub(super) operation: OperationId,
     in_class: Links,
     by_arrival: Links,
-    pub(super) criticality: Criticality,
-    pub(super) operation: OperationId,
-    /// A worker was waiting for it when it came.
-    is_awaited: bool,
 }
 
 const IN_CLASS: usize = 0;
@@ -54,6 +49,12 @@ pub(super) struct Items<T> {
     arrivals: List<BY_ARRIVAL>,
     deadlines: Deadlines,
     next_serial: u64,
+}
+
+impl<T> Entry<T> {
+    fn new(item: T, place: Place, operation: OperationId) -> Self {
+        Self { item, place, operation, in_class: Links::default(), by_arrival: Links::default() }
+    }
 }
 
 /// Who comes in.
@@ -95,7 +96,7 @@ impl<T> Items<T> {
     }
 
     pub(super) fn joined(&self, key: u32) -> Time {
-        self.entries[key as usize].joined
+        self.entries[key as usize].place.joined
     }
 
     /// The one to be served next: the newest or the oldest of the most critical.
@@ -119,7 +120,7 @@ impl<T> Items<T> {
 
     pub(super) fn find(&self, id: ItemId) -> Option<u32> {
         let entry = self.entries.get(id.key as usize)?;
-        (entry.serial == id.serial).then_some(id.key)
+        (entry.place.id.serial == id.serial).then_some(id.key)
     }
 
     /// The first whose deadline falls due, and when: `due` says it of the earliest
@@ -135,37 +136,48 @@ impl<T> Items<T> {
     }
 
     pub(super) fn insert(&mut self, item: T, arrival: &Arrival) -> ItemId {
-        let &Arrival { now, criticality, operation, is_awaited, .. } = arrival;
-        let deadline = arrival.deadline.unwrap_or(Time::MAX);
-        let serial = self.next_serial;
+        let slot = self.entries.vacant_entry();
+        let id = ItemId { key: key_of(slot.key()), serial: self.next_serial };
         self.next_serial += 1;
-        let key = key_of(self.entries.insert(Entry {
-            item,
-            serial,
-            joined: now,
-            deadline,
-            in_class: Links::default(),
-            by_arrival: Links::default(),
-            criticality,
-            operation,
-            is_awaited,
-        }));
-        self.classes[criticality.index()].push_back(&mut self.entries, key);
-        self.arrivals.push_back(&mut self.entries, key);
-        if deadline < Time::MAX {
-            self.deadlines.insert(group_of(operation, is_awaited), deadline, key);
-        }
-        ItemId { key, serial }
+        let &Arrival { now, deadline, criticality, operation, is_awaited } = arrival;
+        let deadline = deadline.unwrap_or(Time::MAX);
+        let place = Place { id, joined: now, deadline, criticality, is_awaited };
+        slot.insert(Entry::new(item, place, operation));
+        self.classes[criticality.index()].push_back(&mut self.entries, id.key);
+        self.arrivals.push_back(&mut self.entries, id.key);
+        self.note_deadline(id.key);
+        id
+    }
+
+    /// Puts an item back that was next a moment ago, into its place.
+    pub(super) fn put_back(&mut self, item: T, mut place: Place, operation: OperationId) {
+        let key = key_of(self.entries.insert(Entry::new(item, place, operation)));
+        place.id.key = key;
+        self.entries[key as usize].place = place;
+        let serial = place.id.serial;
+        let class = place.criticality.index();
+        let before = place_before(&self.entries, self.classes[class], serial);
+        self.classes[class].insert_after(&mut self.entries, before, key);
+        let before = place_before(&self.entries, self.arrivals, serial);
+        self.arrivals.insert_after(&mut self.entries, before, key);
+        self.note_deadline(key);
     }
 
     pub(super) fn remove(&mut self, key: u32) -> Entry<T> {
-        let Entry { criticality, operation, deadline, is_awaited, .. } = self.entries[key as usize];
-        self.classes[criticality.index()].unlink(&mut self.entries, key);
+        let Entry { place, operation, .. } = self.entries[key as usize];
+        self.classes[place.criticality.index()].unlink(&mut self.entries, key);
         self.arrivals.unlink(&mut self.entries, key);
-        if deadline < Time::MAX {
-            self.deadlines.remove(group_of(operation, is_awaited), deadline, key);
+        if place.deadline < Time::MAX {
+            self.deadlines.remove(group_of(operation, place.is_awaited), place.deadline, key);
         }
         self.entries.remove(key as usize)
+    }
+
+    fn note_deadline(&mut self, key: u32) {
+        let Entry { place, operation, .. } = self.entries[key as usize];
+        if place.deadline < Time::MAX {
+            self.deadlines.insert(group_of(operation, place.is_awaited), place.deadline, key);
+        }
     }
 
     /// All, in no order.
@@ -179,6 +191,27 @@ impl<T> Items<T> {
         let all = std::mem::replace(self, Self { next_serial, ..Self::new() });
         all.entries.into_iter().map(|(_, entry)| entry.item)
     }
+}
+
+/// After which entry of a list one of this serial stands. One that was next stood at
+/// an end, and few can have come or gone since.
+fn place_before<T, const LIST: usize>(
+    entries: &Slab<Entry<T>>,
+    list: List<LIST>,
+    serial: u64,
+) -> Option<u32>
+where
+    Entry<T>: Linked<LIST>,
+{
+    let serial_of = |key: u32| entries[key as usize].place.id.serial;
+    if list.head().is_none_or(|head| serial_of(head) > serial) {
+        return None;
+    }
+    let mut before = list.tail();
+    while let Some(key) = before.filter(|&key| serial_of(key) > serial) {
+        before = Linked::<LIST>::links(&entries[key as usize]).prev();
+    }
+    before
 }
 
 /// Where the deadline of an item stands: what a worker waits for is not judged by

@@ -196,12 +196,35 @@ impl<T> CoDelQueue<T> {
         // What is left afterwards can be begun.
         self.expire(now);
         let key = self.items.next(self.is_standing())?;
-        let Entry { item, joined, operation, .. } = self.remove(key);
+        let Entry { item, place, operation, .. } = self.remove(key);
+        self.operations.leave(operation);
         self.taken += 1;
-        self.working += 1;
         self.check_level();
-        let work = Work { operation, started: self.now, epoch: self.epoch };
-        Some(Taken { item, waited: self.now.since(joined), work })
+        let waited = self.now.since(place.joined);
+        Some(Taken { item, waited, place, operation, epoch: self.epoch })
+    }
+
+    /// Puts an item back that could not be handed over, into its place.
+    pub fn put_back(&mut self, taken: Taken<T>) {
+        let Taken { item, place, operation, epoch, .. } = taken;
+        if epoch == self.epoch {
+            self.taken = self.taken.saturating_sub(1);
+            self.operations.enter_again(operation);
+            self.items.put_back(item, place, operation);
+            self.observe(self.now);
+            self.check_level();
+        } else {
+            // There is no place any more; it is told of outside the lock.
+            let rejection = self.refuse(Reason::Closed, place.criticality);
+            self.news.push(News::Rejected(item, rejection));
+        }
+    }
+
+    /// Begins to time the work on an item that was just taken.
+    pub fn begin(&mut self, taken: &Taken<T>) -> Work {
+        self.working += 1;
+        self.operations.enter_again(taken.operation);
+        Work { operation: taken.operation, started: self.now, epoch: taken.epoch }
     }
 
     /// Ends work, and learns how long it took. Work that failed is a sample only as
@@ -429,10 +452,10 @@ impl<T> CoDelQueue<T> {
     }
 
     fn reject(&mut self, key: u32, reason: Reason) {
-        let Entry { item, criticality, operation, .. } = self.remove(key);
+        let Entry { item, place, operation, .. } = self.remove(key);
         self.operations.leave(operation);
         self.rejected[reason.index()] += 1;
-        let rejection = self.rejection(reason, criticality);
+        let rejection = self.rejection(reason, place.criticality);
         self.news.push(News::Rejected(item, rejection));
         self.check_level();
     }
