@@ -253,7 +253,7 @@ def test_with_over_a_rejection_says_why() -> None:
     assert error.reason is Reason.LIMIT
     assert error.retry_after is None
     assert error.rejection == refused_by("api")
-    assert str(error) == "'api' rejected CRITICAL work: limit (2 of 2 in flight, 0 waiting)"
+    assert str(error) == "'api' rejected CRITICAL work: limit (2 in flight, 0 waiting, limit 2)"
 
 
 def refused_by(name: str, in_flight: int = 2) -> Rejection:

@@ -7,27 +7,32 @@ what it cannot do it refuses early, cheaply, on purpose and counted.
 from __future__ import annotations
 
 from sluicegate._clock import Clock, ManualClock
-from sluicegate._core import Acquire, Permit, Rejection, __version__
+from sluicegate._core import Acquire, Permit, Rejection, Take, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
-from sluicegate._errors import Rejected, SluicegateError
+from sluicegate._errors import QueueClosed, Rejected, SluicegateError
 from sluicegate._limiter import Limit, Limiter
+from sluicegate._queue import CoDelQueue, QueueSnapshot
 from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._snapshot import Snapshot
 
 __all__ = [
     "Acquire",
     "Clock",
+    "CoDelQueue",
     "Criticality",
     "Limit",
     "Limiter",
     "ManualClock",
     "Outcome",
     "Permit",
+    "QueueClosed",
+    "QueueSnapshot",
     "Reason",
     "Rejected",
     "Rejection",
     "SemaphoreLimiter",
     "SluicegateError",
     "Snapshot",
+    "Take",
     "__version__",
 ]

@@ -1,13 +1,24 @@
-from collections.abc import Coroutine, Generator
-from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, final
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from types import GenericAlias, TracebackType
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, final, overload
 
 from typing_extensions import disjoint_base
 
 from sluicegate._clock import Clock
 from sluicegate._enums import Criticality, Outcome, Reason
 
-__all__ = ["Acquire", "ManualClock", "Permit", "Rejection", "SemaphoreLimiter", "__version__"]
+__all__ = [
+    "Acquire",
+    "CoDelQueue",
+    "ManualClock",
+    "Permit",
+    "Rejection",
+    "SemaphoreLimiter",
+    "Take",
+    "__version__",
+]
+
+_T = TypeVar("_T")
 
 __version__: str
 
@@ -216,6 +227,271 @@ class SemaphoreLimiter:
         """
 
     def _snapshot(self) -> dict[str, Any]: ...
+
+@disjoint_base
+class CoDelQueue(Generic[_T]):
+    """See `sluicegate.CoDelQueue`."""
+
+    def __new__(
+        cls,
+        capacity: int,
+        *,
+        target: float | None = None,
+        interval: float | None = None,
+        low: float = 0.3,
+        high: float = 0.7,
+        on_reject: Callable[[_T, Rejection], object] | None = None,
+        on_high: Callable[[], object] | None = None,
+        on_low: Callable[[], object] | None = None,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    def __class_getitem__(cls, key: Any) -> GenericAlias: ...
+    @property
+    def name(self) -> str:
+        """What it is called in rejections, snapshots and metrics."""
+
+    @property
+    def capacity(self) -> int:
+        """How many items may wait."""
+
+    @property
+    def depth(self) -> int:
+        """How many items wait, without those for which a worker is on its way.
+
+        Like all that is asked of a queue, it first lets go what is over.
+        """
+
+    @property
+    def saturation(self) -> float:
+        """Depth / capacity; 1 if the capacity is 0."""
+
+    @property
+    def oldest_wait(self) -> float:
+        """How long the oldest item has waited, in seconds."""
+
+    @property
+    def standing(self) -> bool:
+        """Whether it had no moment of health within the last interval."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+
+    @overload
+    def put_nowait(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def put_nowait(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: Literal[True],
+    ) -> int:
+        """Put an item now or raise; overtakes nobody who waits for room and matters as much.
+
+        Args:
+            item: What is put; anything.
+            criticality: How much it matters; default: CRITICAL.
+            deadline: After how many seconds nobody wants it any more; at most 3600.
+            operation: What kind of work it is, for the estimate of its service time.
+            cancellable: Return a ticket for `cancel()`.
+
+        Raises:
+            Rejected: If it is full, or the deadline cannot be met.
+            QueueClosed: If the queue is closed.
+        """
+
+    @overload
+    def put(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: Literal[False] = False,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, None]: ...
+    @overload
+    def put(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: Literal[True],
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, int]:
+        """Wait for room, then put; evicts only what is less critical.
+
+        Args:
+            item: As in `put_nowait()`.
+            criticality: As in `put_nowait()`.
+            deadline: As in `put_nowait()`; counts from the call, and bounds the wait too.
+            operation: As in `put_nowait()`.
+            cancellable: As in `put_nowait()`.
+            timeout: For how many seconds it may wait, from 0 to 3600; `None` is without bound.
+
+        Raises:
+            TimeoutError: If it waited for `timeout` seconds.
+            Rejected: If the deadline cannot be met.
+            QueueClosed: If the queue is closed, or becomes so.
+        """
+
+    @overload
+    def put_sync(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: Literal[False] = False,
+        timeout: float | None = None,
+    ) -> None: ...
+    @overload
+    def put_sync(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: Literal[True],
+        timeout: float | None = None,
+    ) -> int:
+        """Do as `put()`, in this thread, which lets other threads run.
+
+        Raises:
+            TimeoutError: If it waited for `timeout` seconds.
+            Rejected: If the deadline cannot be met.
+            QueueClosed: If the queue is closed, or becomes so.
+            RuntimeError: If this thread runs an event loop.
+        """
+
+    def get_nowait(self) -> _T:
+        """Take the next item now or raise; takes none that is for somebody who waits.
+
+        Raises:
+            asyncio.QueueEmpty: If there is none.
+            QueueClosed: If there is none and the queue is closed.
+        """
+
+    def get(self, *, timeout: float | None = None) -> Coroutine[Any, Any, _T]:
+        """Wait for an item; the work on it is not timed, see `take()`.
+
+        Args:
+            timeout: For how many seconds it may wait, from 0 to 3600; `None` is without bound.
+
+        Raises:
+            TimeoutError: If it waited for `timeout` seconds.
+            QueueClosed: If there is none and the queue is closed, or becomes so.
+        """
+
+    def get_sync(self, *, timeout: float | None = None) -> _T:
+        """Do as `get()`, in this thread, which lets other threads run.
+
+        Raises:
+            TimeoutError: If it waited for `timeout` seconds.
+            QueueClosed: If there is none and the queue is closed, or becomes so.
+            RuntimeError: If this thread runs an event loop.
+        """
+
+    def take(self, *, timeout: float | None = None) -> Take[_T]:
+        """Wait for an item and time the work on it, in `async with` or, in a thread, `with`.
+
+        A block that ends by an exception teaches the queue only if it took longer than the mean.
+
+        Args:
+            timeout: As in `get()`.
+        """
+
+    def __aiter__(self) -> AsyncIterator[_T]: ...
+    def __anext__(self) -> Coroutine[Any, Any, _T]: ...
+    def cancel(self, ticket: int, /) -> bool:
+        """Take an item out that is not wanted any more.
+
+        Args:
+            ticket: What the put returned, if it was `cancellable`.
+
+        Returns:
+            Whether it was still inside. It is not told to `on_reject`.
+        """
+
+    def close(self, *, immediate: bool = False) -> None:
+        """Let nothing in any more.
+
+        What is inside can still be taken, and is still rejected in time. Whoever waits for room
+        gets `QueueClosed`; who waits for an item, as soon as none is left.
+
+        Args:
+            immediate: Reject what is inside, with the reason CLOSED.
+        """
+
+    def update(
+        self,
+        *,
+        capacity: int | None = None,
+        target: float | None = None,
+        interval: float | None = None,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> None:
+        """Change what is given, as in the constructor; `None` leaves it as it is.
+
+        What is inside stays, and the new bounds apply to it.
+
+        Raises:
+            ValueError: If a value is out of its range; then nothing is changed.
+        """
+
+    def expire(self) -> None:
+        """Reject what is overdue, as every use of the queue does, and its timers do.
+
+        For a queue that only plain threads use, when none of them waits.
+        """
+
+    def _snapshot(self) -> dict[str, Any]: ...
+
+@final
+class Take(Generic[_T]):
+    """An item for `async with` or, in a thread, `with`, once; the block is the work on it."""
+
+    def __class_getitem__(cls, key: Any) -> GenericAlias: ...
+    def __aenter__(self) -> Coroutine[Any, Any, _T]: ...
+    async def __aexit__(
+        self,
+        _class: type[BaseException] | None,
+        exception: BaseException | None,
+        _traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+    def __enter__(self) -> _T: ...
+    def __exit__(
+        self,
+        _class: type[BaseException] | None,
+        exception: BaseException | None,
+        _traceback: TracebackType | None,
+        /,
+    ) -> None: ...
 
 @disjoint_base
 class ManualClock:

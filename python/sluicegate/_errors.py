@@ -15,6 +15,12 @@ class SluicegateError(Exception):
     __slots__ = ()
 
 
+class QueueClosed(SluicegateError):
+    """The queue is closed: nothing can be put, or there is nothing left to get."""
+
+    __slots__ = ()
+
+
 class Rejected(SluicegateError):
     """Work was rejected on purpose.
 
@@ -50,7 +56,7 @@ class Rejected(SluicegateError):
         r = self.rejection
         text = (
             f"{r.gate!r} rejected {r.criticality.name} work: {r.reason} "
-            f"({r.in_flight} of {r.limit:g} in flight, {r.waiting} waiting)"
+            f"({r.in_flight} in flight, {r.waiting} waiting, limit {r.limit:g})"
         )
         if r.retry_after is not None:
             text += f"; retry after {r.retry_after:.1f} s"

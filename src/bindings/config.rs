@@ -7,7 +7,8 @@ use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
-use crate::primitives::{Ask, ConfigError};
+use super::imports;
+use crate::primitives::{Ask, ConfigError, Criticality};
 
 const LONGEST_WAIT: f64 = 3600.0;
 
@@ -50,19 +51,21 @@ pub(crate) fn text(
 
 /// What is asked for: a cost, and for how long to wait.
 #[inline]
-pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<Ask> {
+pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<Duration>) -> PyResult<Ask> {
     let mut ask = match cost {
         None => Ask::one(),
         Some(value) => Ask::new(integer("cost", "an integer from 1 to 1e9", value)?)?,
     };
-    if let Some(seconds) = timeout {
-        ask.max_wait = Some(Duration::from_secs_f64(seconds));
-    }
+    ask.max_wait = timeout;
     Ok(ask)
 }
 
 /// An integer that fits; not a bool, not a float.
-fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
+pub(crate) fn integer<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
+    parameter: &str,
+    range: &str,
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<T> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(parameter, range, value));
     }
@@ -78,19 +81,63 @@ fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u
     }
 }
 
-/// A time-out in seconds; `None` is without bound.
-pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>> {
-    const RANGE: &str = "a number of seconds from 0 to 3600, or None to wait without bound";
-    let Some(value) = value else { return Ok(None) };
-    let seconds = number("timeout", RANGE, value)?;
-    if (0.0..=LONGEST_WAIT).contains(&seconds) {
-        return Ok(Some(seconds));
+/// How much work matters; critical if nothing is said.
+#[inline]
+pub(crate) fn criticality(value: Option<&Bound<'_, PyAny>>) -> PyResult<Criticality> {
+    const RANGE: &str = "a Criticality, or None";
+    let Some(value) = value else { return Ok(Criticality::default()) };
+    for class in Criticality::ALL {
+        if imports::criticality(value.py(), class)?.is(value) {
+            return Ok(class);
+        }
     }
-    let mut text = message("timeout", RANGE, value)?;
+    Err(wrong_type("criticality", RANGE, value))
+}
+
+/// A time-out in seconds; `None` is without bound.
+pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    const RANGE: &str = "a number of seconds from 0 to 3600, or None to wait without bound";
+    value.map(|value| seconds("timeout", RANGE, value)).transpose()
+}
+
+/// A deadline, in seconds from now; one that has passed already is none from now on.
+pub(crate) fn deadline(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    const RANGE: &str = "a number of seconds from now, at most 3600, or None";
+    let Some(value) = value else { return Ok(None) };
+    if number("deadline", RANGE, value)? < 0.0 {
+        return Ok(Some(Duration::ZERO));
+    }
+    seconds("deadline", RANGE, value).map(Some)
+}
+
+/// A number of seconds from 0 to 3600.
+pub(crate) fn seconds(
+    parameter: &str,
+    range: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<Duration> {
+    let seconds = number(parameter, range, value)?;
+    if (0.0..=LONGEST_WAIT).contains(&seconds) {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    let mut text = message(parameter, range, value)?;
     if seconds > LONGEST_WAIT && seconds.is_finite() {
         text.push_str(" (seconds, not milliseconds?)");
     }
     Err(PyValueError::new_err(text))
+}
+
+/// What is called for the user, if anything.
+pub(crate) fn hook(
+    parameter: &str,
+    value: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Py<PyAny>>> {
+    match value {
+        Some(value) if !value.is_callable() => {
+            Err(wrong_type(parameter, "callable or None", value))
+        }
+        value => Ok(value.map(|value| value.clone().unbind())),
+    }
 }
 
 pub(crate) fn wrong_type(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr {

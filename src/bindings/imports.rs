@@ -3,7 +3,7 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::primitives::{Criticality, Outcome, Reason};
 
@@ -37,6 +37,28 @@ pub(crate) fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
 pub(crate) fn rejected(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static REJECTED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     REJECTED.import(py, "sluicegate._errors", "Rejected")
+}
+
+/// A `sluicegate.QueueClosed`.
+pub(crate) fn queue_closed(py: Python<'_>, name: &str) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let text = format!("queue {name:?} is closed");
+    let raised = CLASS.import(py, "sluicegate._errors", "QueueClosed");
+    raised.and_then(|class| class.call1((text,))).map_or_else(|error| error, PyErr::from_value)
+}
+
+/// An `asyncio.QueueEmpty`.
+pub(crate) fn queue_empty(py: Python<'_>) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let raised = CLASS.import(py, "asyncio", "QueueEmpty");
+    raised.and_then(|class| class.call0()).map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Writes a warning to the log of this name.
+pub(crate) fn warn(py: Python<'_>, logger: &str, text: &str) -> PyResult<()> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let logger = GET.import(py, "logging", "getLogger")?.call1((logger,))?;
+    logger.call_method1("warning", (text,)).map(drop)
 }
 
 /// A `Rejected` that holds this rejection, made as `BaseException.__new__` does,
@@ -96,6 +118,24 @@ pub(crate) fn reason(py: Python<'_>, value: Reason) -> PyResult<Bound<'_, PyAny>
     let members = MEMBERS
         .get_or_try_init(py, || members(reason_type(py)?, Reason::ALL.map(Reason::as_str)))?;
     members.bind(py).get_item(value.index())
+}
+
+/// How often which outcome was seen, but for those that were not.
+pub(crate) fn outcomes<'py>(py: Python<'py>, counts: &[u64; 3]) -> PyResult<Bound<'py, PyDict>> {
+    let counted = PyDict::new(py);
+    for outcome in Outcome::ALL.into_iter().filter(|outcome| counts[outcome.index()] > 0) {
+        counted.set_item(self::outcome(py, outcome)?, counts[outcome.index()])?;
+    }
+    Ok(counted)
+}
+
+/// How often was rejected for which reason, but for those that were not.
+pub(crate) fn reasons<'py>(py: Python<'py>, counts: &[u64; 12]) -> PyResult<Bound<'py, PyDict>> {
+    let counted = PyDict::new(py);
+    for reason in Reason::ALL.into_iter().filter(|reason| counts[reason.index()] > 0) {
+        counted.set_item(self::reason(py, reason)?, counts[reason.index()])?;
+    }
+    Ok(counted)
 }
 
 /// The members of an enum that have these values.

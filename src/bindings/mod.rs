@@ -16,7 +16,9 @@ mod exit;
 mod fork;
 mod imports;
 mod interpreters;
+mod names;
 mod permit;
+mod queue;
 mod rejection;
 mod semaphore;
 mod shared;
@@ -33,7 +35,7 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::{acquire, clock, exit, fork, interpreters, permit, rejection, semaphore};
+    use super::{acquire, clock, exit, fork, interpreters, permit, queue, rejection, semaphore};
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
     // them before an interpreter is refused, for all interpreters.
@@ -43,6 +45,8 @@ mod _core {
         module.add_class::<acquire::Acquire>()?;
         module.add_class::<clock::ManualClock>()?;
         module.add_class::<permit::Permit>()?;
+        module.add_class::<queue::CoDelQueue>()?;
+        module.add_class::<queue::Take>()?;
         module.add_class::<rejection::Rejection>()?;
         module.add_class::<semaphore::SemaphoreLimiter>()?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -7,6 +6,7 @@ use pyo3::types::{PyDict, PyString};
 
 use super::acquire::{Acquire, Admits, Limiter, acquire_blocking};
 use super::clock::Clock;
+use super::names::Names;
 use super::permit::Permit;
 use super::rejection::Rejection;
 use super::shared::{Hosted, Shared};
@@ -14,7 +14,7 @@ use super::wait::refuse_on_event_loop;
 use super::waiter::{self, Station, Waiter};
 use super::{config, imports};
 use crate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, Rejection as Refusal,
+    Admission, Ask, Claim, Outcome, Permit as Right, Rejection as Refusal,
     SemaphoreLimiter as Semaphore, Ticket, Time, Waitable, Wakes,
 };
 
@@ -25,6 +25,8 @@ pub(crate) struct SemaphoreLimiter {
 }
 
 type Core = Shared<Semaphore<Waiter>>;
+
+static NAMES: Names = Names::new("limiter");
 
 #[pymethods]
 impl SemaphoreLimiter {
@@ -39,7 +41,7 @@ impl SemaphoreLimiter {
         let limit = config::number("limit", "a number above 0 and at most 1e9", limit)?;
         let primitive = Semaphore::new(limit)?;
         let clock = Clock::new(clock)?;
-        let name = config::text("name", name)?.unwrap_or_else(|| next_name(py));
+        let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
         Ok(Self { core: Shared::new(primitive, name, clock) })
     }
 
@@ -155,20 +157,8 @@ impl SemaphoreLimiter {
         values.set_item("oldest_wait", snapshot.oldest_wait.as_secs_f64())?;
         values.set_item("saturation", snapshot.saturation)?;
         values.set_item("admitted", snapshot.admitted)?;
-        let rejected = PyDict::new(py);
-        for reason in Reason::ALL.into_iter().filter(|reason| snapshot.rejected[reason.index()] > 0)
-        {
-            rejected.set_item(imports::reason(py, reason)?, snapshot.rejected[reason.index()])?;
-        }
-        values.set_item("rejected", rejected)?;
-        let outcomes = PyDict::new(py);
-        for outcome in
-            Outcome::ALL.into_iter().filter(|outcome| snapshot.outcomes[outcome.index()] > 0)
-        {
-            outcomes
-                .set_item(imports::outcome(py, outcome)?, snapshot.outcomes[outcome.index()])?;
-        }
-        values.set_item("outcomes", outcomes)?;
+        values.set_item("rejected", imports::reasons(py, &snapshot.rejected)?)?;
+        values.set_item("outcomes", imports::outcomes(py, &snapshot.outcomes)?)?;
         values.set_item("revoked", snapshot.revoked)?;
         values.set_item("stray_releases", snapshot.stray_releases)?;
         values.set_item("next_expiry", next_expiry.map(Time::as_secs_f64))?;
@@ -196,7 +186,7 @@ impl SemaphoreLimiter {
         mut ask: Ask,
     ) -> PyResult<Result<Right, Refusal>> {
         let (py, core) = (slf.py(), &slf.get().core);
-        ask.home = Some(home(py)?);
+        ask.home = Some(waiter::home(py)?);
         let (answer, delivered) =
             core.change(py, |state, now| state.try_acquire_behind(now, &ask))?;
         if let Err(error) = delivered {
@@ -210,24 +200,6 @@ impl SemaphoreLimiter {
     pub(crate) fn core(&self) -> &(dyn Admits + 'static) {
         &*self.core
     }
-}
-
-/// Where the caller is: on a loop, or in a plain thread.
-fn home(py: Python<'_>) -> PyResult<Home> {
-    Ok(match imports::running_loop(py)? {
-        Some(event_loop) => waiter::home_of(event_loop.as_unbound()),
-        None => waiter::home_of_thread(),
-    })
-}
-
-/// "limiter", "limiter-2", …
-fn next_name(py: Python<'_>) -> Py<PyString> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let name = match MADE.fetch_add(1, Ordering::Relaxed) + 1 {
-        1 => "limiter".to_string(),
-        number => format!("limiter-{number}"),
-    };
-    PyString::new(py, &name).unbind()
 }
 
 impl Admits for Core {
@@ -278,4 +250,6 @@ impl Admits for Core {
     }
 }
 
-impl Hosted for Semaphore<Waiter> {}
+impl Hosted for Semaphore<Waiter> {
+    type Listener = ();
+}

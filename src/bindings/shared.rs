@@ -1,5 +1,7 @@
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -7,13 +9,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::clock::{Clock, system_now};
-use super::fork;
 use super::timers::Timers;
 use super::waiter::{Station, Waiter, deliver, home_of};
+use super::{fork, imports};
 use crate::primitives::{Home, Ticket, Time, Waitable, Wakes};
 
 /// What a primitive is to its host besides something to wait at.
 pub(crate) trait Hosted: Waitable<Waiter> + Send + Sized + 'static {
+    /// Who is told the news.
+    type Listener: Send + Sync;
+
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.waiters().try_for_each(|waiter| waiter.traverse(visit))
     }
@@ -22,6 +27,13 @@ pub(crate) trait Hosted: Waitable<Waiter> + Send + Sized + 'static {
     /// the lock.
     fn take_objects(&mut self) -> Vec<Py<PyAny>> {
         Vec::new()
+    }
+
+    fn traverse_listener(
+        _listener: &Self::Listener,
+        _visit: &PyVisit<'_>,
+    ) -> Result<(), PyTraverseError> {
+        Ok(())
     }
 
     /// Whether something happened that is to be told after the lock.
@@ -37,7 +49,7 @@ pub(crate) trait Hosted: Waitable<Waiter> + Send + Sized + 'static {
 
 /// A primitive with its lock, its clock, and a timer for each event loop that
 /// waits at it.
-pub(crate) struct Shared<P> {
+pub(crate) struct Shared<P: Hosted> {
     state: Mutex<P>,
     name: Py<PyString>,
     clock: Clock,
@@ -48,10 +60,23 @@ pub(crate) struct Shared<P> {
     /// Whether there are news to tell. Relaxed: whoever brings them looks after
     /// its own unlock.
     has_news: AtomicBool,
+    listener: P::Listener,
 }
 
 impl<P: Hosted> Shared<P> {
-    pub(crate) fn new(primitive: P, name: Py<PyString>, clock: Clock) -> Arc<Self> {
+    pub(crate) fn new(primitive: P, name: Py<PyString>, clock: Clock) -> Arc<Self>
+    where
+        P::Listener: Default,
+    {
+        Self::with_listener(primitive, name, clock, P::Listener::default())
+    }
+
+    pub(crate) fn with_listener(
+        primitive: P,
+        name: Py<PyString>,
+        clock: Clock,
+        listener: P::Listener,
+    ) -> Arc<Self> {
         let shared = Arc::new_cyclic(|me: &Weak<Self>| Self {
             state: Mutex::new(primitive),
             name,
@@ -59,6 +84,7 @@ impl<P: Hosted> Shared<P> {
             timers: Timers::new(me.clone()),
             due: AtomicU64::new(Time::MAX.as_nanos()),
             has_news: AtomicBool::new(false),
+            listener,
         });
         let station: Arc<dyn Station> = shared.clone();
         let station = Arc::downgrade(&station);
@@ -69,6 +95,53 @@ impl<P: Hosted> Shared<P> {
 
     pub(crate) fn name(&self) -> &Py<PyString> {
         &self.name
+    }
+
+    pub(crate) fn listener(&self) -> &P::Listener {
+        &self.listener
+    }
+
+    /// Keeps a timer for the loop that runs here, if one does, for what is there now
+    /// and waits for nobody. `now` is of this very moment.
+    ///
+    /// To look which loop that is costs as much as all the rest of putting an item;
+    /// it is looked up again after a few microseconds, in which no thread gets from
+    /// one loop to another one.
+    pub(crate) fn watch_here(&self, py: Python<'_>, now: Time) -> PyResult<()> {
+        const FRESH: Duration = Duration::from_micros(10);
+        thread_local! {
+            static SEEN: Cell<(u64, u64, Time)> = const { Cell::new((0, 0, Time::ZERO)) };
+        }
+        if self.clock.is_manual() || self.due() == Time::MAX {
+            return Ok(());
+        }
+        let key = self.timers.key();
+        let (id, removals, at) = SEEN.get();
+        if self.clock.is_system() && (id, removals) == key && now.since(at) < FRESH {
+            return Ok(());
+        }
+        let Some(event_loop) = imports::running_loop(py)? else {
+            return Ok(());
+        };
+        self.watch(py, &event_loop)?;
+        SEEN.set((key.0, key.1, now));
+        Ok(())
+    }
+
+    /// Looks at what is left after an expiry.
+    ///
+    /// # Errors
+    /// What the clock raises, or what strikes meanwhile.
+    pub(crate) fn look<R>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&P, Time) -> R,
+    ) -> PyResult<R> {
+        let (result, delivered) = self.change(py, |state, now| {
+            let wakes = state.expire(now, None);
+            (operation(state, now), wakes)
+        })?;
+        delivered.map(|()| result)
     }
 
     /// Looks at what needs no time.
@@ -128,6 +201,7 @@ impl<P: Hosted> Shared<P> {
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.clock.traverse(visit)?;
         self.timers.traverse(visit)?;
+        P::traverse_listener(&self.listener, visit)?;
         // The collector must not block. Nobody can hold the lock while it runs
         // with a GIL; without one, this round sees fewer edges and frees less.
         let Some(state) = self.state.try_lock() else {
@@ -158,6 +232,7 @@ impl<P: Hosted> Shared<P> {
         if state.needs_time() { system_now() } else { state.latest() }
     }
 
+    #[inline]
     fn change_at<R>(
         &self,
         py: Python<'_>,
@@ -166,7 +241,8 @@ impl<P: Hosted> Shared<P> {
     ) -> (R, PyResult<()>) {
         let (result, wakes) = self.change_quietly(now, operation);
         let due = self.due();
-        if wakes.is_empty() && due == Time::MAX && !self.has_news.load(Ordering::Relaxed) {
+        let has_news = self.has_news.load(Ordering::Relaxed);
+        if wakes.is_empty() && !has_news && self.timers.are_set_for(due) {
             return (result, Ok(()));
         }
         let delivered = deliver(py, self, wakes).and(self.tell(py));
@@ -174,9 +250,14 @@ impl<P: Hosted> Shared<P> {
     }
 
     fn tell(&self, py: Python<'_>) -> PyResult<()> {
-        if self.has_news.swap(false, Ordering::Relaxed) { P::tell(self, py) } else { Ok(()) }
+        let has_news = self.has_news.load(Ordering::Relaxed);
+        if has_news && self.has_news.swap(false, Ordering::Relaxed) {
+            return P::tell(self, py);
+        }
+        Ok(())
     }
 
+    #[inline]
     fn change_quietly<R>(
         &self,
         now: Option<Time>,

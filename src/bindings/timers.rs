@@ -1,4 +1,5 @@
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +18,14 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub(crate) struct Timers {
     station: Weak<dyn Station>,
     armed: Mutex<Vec<Armed>>,
+    /// When the last of them fires, in nanoseconds; 0 if there is none. Relaxed: a
+    /// hint that saves the lock, and what is due later than that is nobody's yet.
+    latest: AtomicU64,
+    /// Tells these timers from those of all other objects.
+    id: u64,
+    /// How many loops are no longer kept a timer for. Relaxed: whoever finds it
+    /// unchanged has looked a moment ago.
+    removals: AtomicU64,
 }
 
 struct Armed {
@@ -28,7 +37,19 @@ struct Armed {
 
 impl Timers {
     pub(crate) fn new(station: Weak<impl Station + 'static>) -> Self {
-        Self { station, armed: Mutex::default() }
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            station,
+            armed: Mutex::default(),
+            latest: AtomicU64::new(0),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            removals: AtomicU64::new(0),
+        }
+    }
+
+    /// Another one as soon as a loop is no longer kept a timer for.
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.id, self.removals.load(Ordering::Relaxed))
     }
 
     /// Keeps a timer for a loop from now on, for as long as it has waiters.
@@ -40,19 +61,31 @@ impl Timers {
         if !is_known {
             self.forget_the_idle();
             let event_loop = event_loop.clone().unbind();
-            self.armed.lock().push(Armed { event_loop, at: Time::MAX, handle: None });
+            let mut armed = self.armed.lock();
+            armed.push(Armed { event_loop, at: Time::MAX, handle: None });
+            self.publish(&armed);
         }
+    }
+
+    /// Whether no timer would fire after `due`.
+    #[inline]
+    pub(crate) fn are_set_for(&self, due: Time) -> bool {
+        due == Time::MAX || due.as_nanos() >= self.latest.load(Ordering::Relaxed)
     }
 
     /// Sets every timer that would fire after `due`.
     pub(crate) fn check(&self, py: Python<'_>, due: Time) -> PyResult<()> {
-        if due == Time::MAX {
+        if self.are_set_for(due) {
             return Ok(());
         }
         let mut late = Vec::new();
-        for timer in self.armed.lock().iter_mut().filter(|timer| timer.at > due) {
-            timer.at = due;
-            late.push(timer.event_loop.clone_ref(py));
+        {
+            let mut armed = self.armed.lock();
+            for timer in armed.iter_mut().filter(|timer| timer.at > due) {
+                timer.at = due;
+                late.push(timer.event_loop.clone_ref(py));
+            }
+            self.publish(&armed);
         }
         // All are set, whatever happens to one of them.
         let mut result = Ok(());
@@ -68,10 +101,12 @@ impl Timers {
         let handle = {
             let mut armed = self.armed.lock();
             let timer = armed.iter_mut().find(|timer| timer.event_loop.is(event_loop));
-            timer.and_then(|timer| {
+            let handle = timer.and_then(|timer| {
                 timer.at = Time::MAX;
                 timer.handle.take()
-            })
+            });
+            self.publish(&armed);
+            handle
         };
         cancel(event_loop.py(), handle)
     }
@@ -93,6 +128,7 @@ impl Timers {
     }
 
     pub(crate) fn clear(&self) {
+        self.removals.fetch_add(1, Ordering::Relaxed);
         let armed = std::mem::take(&mut *self.armed.lock());
         drop(armed);
     }
@@ -100,6 +136,7 @@ impl Timers {
     /// The same in the child after a fork: the loops are the parent's, and what
     /// they refer to must not be collected here.
     pub(crate) fn forget_all(&self) {
+        self.removals.fetch_add(1, Ordering::Relaxed);
         std::mem::forget(std::mem::take(&mut *self.armed.lock()));
     }
 
@@ -158,6 +195,12 @@ impl Timers {
         if let Some(timer) = armed.iter_mut().find(|timer| timer.event_loop.is(event_loop)) {
             timer.at = Time::MAX;
         }
+        self.publish(&armed);
+    }
+
+    fn publish(&self, armed: &[Armed]) {
+        let latest = armed.iter().map(|timer| timer.at.as_nanos()).max();
+        self.latest.store(latest.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Notes the handle of a timer; what it replaces is to be cancelled, on its
@@ -176,9 +219,12 @@ impl Timers {
     }
 
     fn forget(&self, event_loop: &Bound<'_, PyAny>) -> Option<Armed> {
+        self.removals.fetch_add(1, Ordering::Relaxed);
         let mut armed = self.armed.lock();
         let position = armed.iter().position(|timer| timer.event_loop.is(event_loop));
-        position.map(|position| armed.swap_remove(position))
+        let forgotten = position.map(|position| armed.swap_remove(position));
+        self.publish(&armed);
+        forgotten
     }
 
     /// Drops the timers of loops without waiters: of those that were closed with
@@ -187,10 +233,13 @@ impl Timers {
         let Some(station) = self.station.upgrade() else {
             return;
         };
+        self.removals.fetch_add(1, Ordering::Relaxed);
         let idle: Vec<_> = {
             let mut armed = self.armed.lock();
             let is_idle = |timer: &mut Armed| !station.waits(home_of(&timer.event_loop));
-            armed.extract_if(.., is_idle).collect()
+            let idle = armed.extract_if(.., is_idle).collect();
+            self.publish(&armed);
+            idle
         };
         drop(idle);
     }

@@ -34,6 +34,15 @@ pub(crate) enum Joined<G> {
     Waiting(Ticket),
 }
 
+impl<G> Joined<G> {
+    pub(crate) fn gained(self) -> Option<G> {
+        match self {
+            Self::Gained(gained) => Some(gained),
+            Self::Waiting(_) => None,
+        }
+    }
+}
+
 /// How errors speak of a wait.
 pub(crate) struct Words {
     /// "an `acquire()`"

@@ -42,16 +42,16 @@ impl Time {
 
     /// The moment `span` later.
     #[must_use]
-    pub fn after(self, span: Duration) -> Self {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_add(nanos))
+    #[inline]
+    pub const fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(nanos_of(span)))
     }
 
     /// The moment `span` earlier; the origin if that would be before it.
     #[must_use]
-    pub fn before(self, span: Duration) -> Self {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_sub(nanos))
+    #[inline]
+    pub const fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos_of(span)))
     }
 
     /// The span from `earlier` to this moment; zero if `earlier` is later.
@@ -59,6 +59,11 @@ impl Time {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+}
+
+const fn nanos_of(span: Duration) -> u64 {
+    let seconds = span.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(span.subsec_nanos() as u64)
 }
 
 #[cfg(test)]

@@ -20,38 +20,54 @@ pub struct Wake<W> {
 #[derive(Debug)]
 #[must_use = "a waiter that is not woken waits for ever"]
 pub struct Wakes<W> {
+    /// Mostly there is nobody, and to pass nothing on should cost next to nothing.
+    some: Option<Box<Messages<W>>>,
+}
+
+#[derive(Debug)]
+struct Messages<W> {
     wakes: Vec<Wake<W>>,
     discarded: Vec<W>,
 }
 
 impl<W> Wakes<W> {
     /// Nobody to wake; allocates nothing.
+    #[inline]
     pub const fn none() -> Self {
-        Self { wakes: Vec::new(), discarded: Vec::new() }
+        Self { some: None }
     }
 
     /// How many there are to wake.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.wakes.len()
+        self.some.as_ref().map_or(0, |some| some.wakes.len())
     }
 
     /// Whether there is nobody to wake.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.wakes.is_empty()
+        self.len() == 0
     }
 }
 
 impl<W> Wakes<W> {
     pub(crate) fn discard(&mut self, waiter: Option<W>) {
-        self.discarded.extend(waiter);
+        if let Some(waiter) = waiter {
+            self.messages().discarded.push(waiter);
+        }
+    }
+
+    fn messages(&mut self) -> &mut Messages<W> {
+        let nothing = || Box::new(Messages { wakes: Vec::new(), discarded: Vec::new() });
+        self.some.get_or_insert_with(nothing)
     }
 }
 
 impl<W> Extend<Wake<W>> for Wakes<W> {
     fn extend<I: IntoIterator<Item = Wake<W>>>(&mut self, wakes: I) {
-        self.wakes.extend(wakes);
+        for wake in wakes {
+            self.messages().wakes.push(wake);
+        }
     }
 }
 
@@ -60,6 +76,7 @@ impl<W> IntoIterator for Wakes<W> {
     type IntoIter = std::vec::IntoIter<Wake<W>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.wakes.into_iter()
+        // The discarded are dropped here, where the caller delivers.
+        self.some.map_or_else(Vec::new, |some| some.wakes).into_iter()
     }
 }

@@ -35,6 +35,7 @@ impl<T> Room for Items<T> {
         self.queue.depth() as u64 >= cost
     }
 
+    #[inline]
     fn take(&mut self, _now: Time, _cost: u64) {
         self.queue.promise(self.queue.promised() + 1);
     }
@@ -96,6 +97,8 @@ pub enum Put<T> {
     Waiting(Ticket, T),
     /// It is not taken.
     Rejected(T, Rejection),
+    /// There is no room, and it did not ask to wait.
+    NoRoom(T),
 }
 
 /// How it went with an item that was to be taken.
@@ -156,6 +159,7 @@ impl<T, W> Channel<T, W> {
     /// Puts an item now, or hands it back.
     ///
     /// It overtakes nobody of the same or higher criticality who waits for room.
+    #[inline]
     pub fn put_now(
         &mut self,
         now: Time,
@@ -166,9 +170,19 @@ impl<T, W> Channel<T, W> {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
         let put = match self.put(now, item, offer, home, true) {
-            Ok(put) => put,
-            Err(item) => self.refuse(Reason::Full, item, offer),
+            Put::NoRoom(item) => self.refuse(Reason::Full, item, offer),
+            put => put,
         };
+        self.serve(now, &mut wakes);
+        (put, wakes)
+    }
+
+    /// Puts an item if there is room for it now; for somebody who else goes on to
+    /// wait.
+    pub fn put_into_room(&mut self, now: Time, item: T, offer: &Offer<'_>) -> (Put<T>, Wakes<W>) {
+        let mut wakes = Wakes::none();
+        let now = self.refresh(now, &mut wakes);
+        let put = self.put(now, item, offer, None, false);
         self.serve(now, &mut wakes);
         (put, wakes)
     }
@@ -189,11 +203,11 @@ impl<T, W> Channel<T, W> {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
         let item = match self.put(now, item, offer, wait.home, false) {
-            Ok(put) => {
+            Put::NoRoom(item) => item,
+            put => {
                 self.serve(now, &mut wakes);
                 return (put, wakes);
             }
-            Err(item) => item,
         };
         let home = wait.home.filter(|_| wait.until.is_none_or(|until| until > now));
         let Some((home, waiter)) = home.and_then(|home| Some((home, waiter.take()?))) else {
@@ -228,7 +242,7 @@ impl<T, W> Channel<T, W> {
         let put = match self.putters.claim(now, ticket, &mut wakes) {
             Turn::Granted { cost, .. } => {
                 self.putters.room.put_back(now, cost);
-                self.put_into_room(item, offer)
+                self.push(item, offer)
             }
             Turn::Waiting => Put::Waiting(ticket, item),
             Turn::Refused { reason, .. } => self.refuse(reason, item, offer),
@@ -239,6 +253,7 @@ impl<T, W> Channel<T, W> {
     }
 
     /// Takes the next item now, if there is one for which no worker waits.
+    #[inline]
     pub fn take_now(&mut self, now: Time, home: Option<Home>) -> (Take<T>, Wakes<W>) {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
@@ -409,6 +424,7 @@ impl<T, W> Channel<T, W> {
     }
 
     /// Lets go what is over, before anything is decided.
+    #[inline]
     fn refresh(&mut self, now: Time, wakes: &mut Wakes<W>) -> Time {
         self.queue_mut().expire(now);
         let now = self.queue().latest();
@@ -417,6 +433,7 @@ impl<T, W> Channel<T, W> {
     }
 
     /// Serves those in line.
+    #[inline]
     fn serve(&mut self, now: Time, wakes: &mut Wakes<W>) {
         if !self.takers.is_empty() {
             self.takers.serve(now, wakes);
@@ -437,7 +454,7 @@ impl<T, W> Channel<T, W> {
         self.putters.room.free = room.saturating_add(idle);
     }
 
-    /// Hands the item back if there is no room.
+    #[inline]
     fn put(
         &mut self,
         now: Time,
@@ -445,23 +462,28 @@ impl<T, W> Channel<T, W> {
         offer: &Offer<'_>,
         home: Option<Home>,
         for_equals: bool,
-    ) -> Result<Put<T>, T> {
+    ) -> Put<T> {
         if self.is_closed {
-            return Ok(self.refuse(Reason::Closed, item, offer));
+            return self.refuse(Reason::Closed, item, offer);
         }
         self.measure();
-        if self.putters.admit(now, home, offer.criticality, 1) {
+        if self.putters.is_empty() {
+            if self.putters.room.has_room(now, 1) {
+                return self.push(item, offer);
+            }
+        } else if self.putters.admit(now, home, offer.criticality, 1) {
             self.putters.room.put_back(now, 1);
-            return Ok(self.put_into_room(item, offer));
+            return self.push(item, offer);
         }
         let is_overtaking = self.putters.is_waiting(offer.criticality);
         if is_overtaking || !self.queue_mut().evict(offer.criticality, for_equals) {
-            return Err(item);
+            return Put::NoRoom(item);
         }
-        Ok(self.put_into_room(item, offer))
+        self.push(item, offer)
     }
 
-    fn put_into_room(&mut self, item: T, offer: &Offer<'_>) -> Put<T> {
+    #[inline]
+    fn push(&mut self, item: T, offer: &Offer<'_>) -> Put<T> {
         let is_awaited = self.takers.waiting_ready() > 0;
         match self.queue_mut().push_into_room(item, offer, is_awaited) {
             Ok(id) => Put::Accepted(id),
@@ -477,10 +499,12 @@ impl<T, W> Channel<T, W> {
         if self.is_drained() {
             return Take::Closed;
         }
-        if !self.takers.admit(now, home, Criticality::default(), 1) {
-            return Take::Empty;
+        if !self.takers.is_empty() {
+            if !self.takers.admit(now, home, Criticality::default(), 1) {
+                return Take::Empty;
+            }
+            self.takers.room.put_back(now, 1);
         }
-        self.takers.room.put_back(now, 1);
         self.queue_mut().pop(now).map_or(Take::Empty, Take::Taken)
     }
 

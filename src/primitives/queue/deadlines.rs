@@ -24,6 +24,10 @@ impl Deadlines {
         Self { groups: Vec::new(), used: Vec::new() }
     }
 
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.used.is_empty()
+    }
+
     pub(crate) fn insert(&mut self, group: Group, deadline: Time, key: u32) {
         if self.groups.is_empty() {
             self.groups.resize_with(UNJUDGED + 1, BTreeSet::new);

@@ -74,7 +74,8 @@ impl<T> Items<T> {
             classes: [List::new(), List::new(), List::new(), List::new()],
             arrivals: List::new(),
             deadlines: Deadlines::new(),
-            next_serial: 0,
+            // So that no id is zero as a number.
+            next_serial: 1,
         }
     }
 
@@ -100,6 +101,7 @@ impl<T> Items<T> {
     }
 
     /// The one to be served next: the newest or the oldest of the most critical.
+    #[inline]
     pub(super) fn next(&self, is_newest_first: bool) -> Option<u32> {
         let list = self.classes.iter().rev().find(|list| list.head().is_some())?;
         if is_newest_first { list.tail() } else { list.head() }
@@ -123,6 +125,10 @@ impl<T> Items<T> {
         (entry.place.id.serial == id.serial).then_some(id.key)
     }
 
+    pub(super) const fn has_deadlines(&self) -> bool {
+        !self.deadlines.is_empty()
+    }
+
     /// The first whose deadline falls due, and when: `due` says it of the earliest
     /// deadline of each operation, by when the item came.
     pub(super) fn first_deadline(
@@ -135,6 +141,7 @@ impl<T> Items<T> {
         })
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, item: T, arrival: &Arrival) -> ItemId {
         let slot = self.entries.vacant_entry();
         let id = ItemId { key: key_of(slot.key()), serial: self.next_serial };
@@ -163,6 +170,7 @@ impl<T> Items<T> {
         self.note_deadline(key);
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, key: u32) -> Entry<T> {
         let Entry { place, operation, .. } = self.entries[key as usize];
         self.classes[place.criticality.index()].unlink(&mut self.entries, key);
@@ -173,6 +181,7 @@ impl<T> Items<T> {
         self.entries.remove(key as usize)
     }
 
+    #[inline]
     fn note_deadline(&mut self, key: u32) {
         let Entry { place, operation, .. } = self.entries[key as usize];
         if place.deadline < Time::MAX {

@@ -49,6 +49,11 @@ pub struct CoDelQueue<T> {
     levels: Watermarks,
     news: Vec<News<T>>,
     now: Time,
+    /// Before then nothing falls due and the state does not change, if nothing comes
+    /// or goes.
+    quiet_until: Time,
+    /// The same for what has to be looked after then.
+    next_expiry: Time,
     /// How many workers are on their way to an item.
     promised: usize,
     working: usize,
@@ -67,7 +72,7 @@ impl<T> CoDelQueue<T> {
     pub fn new(config: QueueConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let (target, interval) = config.spans(None);
-        let levels = Watermarks::new(config.low, config.high);
+        let levels = Watermarks::new(config.capacity, config.low, config.high);
         Ok(Self {
             config,
             items: Items::new(),
@@ -76,6 +81,8 @@ impl<T> CoDelQueue<T> {
             levels,
             news: Vec::new(),
             now: Time::ZERO,
+            quiet_until: Time::MAX,
+            next_expiry: Time::MAX,
             promised: 0,
             working: 0,
             epoch: 0,
@@ -161,6 +168,7 @@ impl<T> CoDelQueue<T> {
 
     /// The same if it is known that there is room, after [`expire`](Self::expire);
     /// `is_awaited` if a worker waits for it.
+    #[inline]
     pub(crate) fn push_into_room(
         &mut self,
         item: T,
@@ -185,13 +193,21 @@ impl<T> CoDelQueue<T> {
             operation,
             is_awaited,
         };
+        let was_empty = self.is_empty();
+        if was_empty {
+            self.observe(self.now);
+        }
         let id = self.items.insert(item, &arrival);
+        if was_empty || offer.deadline.is_some() {
+            self.plan();
+        }
         self.accepted += 1;
         self.check_level();
         Ok(id)
     }
 
     /// Takes the item that is next.
+    #[inline]
     pub fn pop(&mut self, now: Time) -> Option<Taken<T>> {
         // What is left afterwards can be begun.
         self.expire(now);
@@ -210,8 +226,10 @@ impl<T> CoDelQueue<T> {
         if epoch == self.epoch {
             self.taken = self.taken.saturating_sub(1);
             self.operations.enter_again(operation);
+            self.observe(self.now);
             self.items.put_back(item, place, operation);
             self.observe(self.now);
+            self.plan();
             self.check_level();
         } else {
             // There is no place any more; it is told of outside the lock.
@@ -269,13 +287,21 @@ impl<T> CoDelQueue<T> {
     ///
     /// What fell due earlier is treated as if it had been looked at then, so that
     /// the result does not depend on how often this is called.
+    #[inline]
     pub fn expire(&mut self, now: Time) {
         let now = now.max(self.now);
+        if now < self.quiet_until {
+            self.now = now;
+        } else {
+            self.catch_up(now);
+        }
+    }
+
+    #[cold]
+    fn catch_up(&mut self, now: Time) {
         loop {
             let due = self.next_due(now);
-            let change = self
-                .bound
-                .next_change(self.items.oldest())
+            let change = { self.bound.next_change(self.items.oldest()) }
                 .filter(|&change| change <= now && due.is_none_or(|(_, _, due)| change < due));
             if let Some(change) = change {
                 self.observe(change.max(self.now));
@@ -291,19 +317,29 @@ impl<T> CoDelQueue<T> {
             }
         }
         self.observe(now);
+        self.plan();
+    }
+
+    /// Notes when something falls due next.
+    fn plan(&mut self) {
+        let oldest = self.items.oldest();
+        let change = self.bound.next_change(oldest).unwrap_or(Time::MAX);
+        let wait = oldest.map_or(Time::MAX, |joined| self.bound.due(joined));
+        let deadline = if self.items.has_deadlines() {
+            self.deadline_due(self.now).map_or(Time::MAX, |(_, due)| due)
+        } else {
+            Time::MAX
+        };
+        let due = wait.min(deadline);
+        self.quiet_until = due.min(change);
+        // That a standing queue becomes healthy rejects nobody.
+        self.next_expiry = if self.is_standing() { due } else { due.min(change) };
     }
 
     /// When [`expire`](Self::expire) next has something to do.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Time> {
-        if self.items.is_empty() {
-            return None;
-        }
-        let oldest = self.items.oldest();
-        let change = if self.is_standing() { None } else { self.bound.next_change(oldest) };
-        let wait = oldest.map(|joined| self.bound.due(joined));
-        let deadline = self.deadline_due(self.now).map(|(_, due)| due);
-        wait.into_iter().chain(change).chain(deadline).min()
+        Some(self.next_expiry).filter(|&at| at < Time::MAX)
     }
 
     /// Changes capacity, target, interval or watermarks. What is inside stays, and
@@ -314,7 +350,7 @@ impl<T> CoDelQueue<T> {
     pub fn update(&mut self, now: Time, config: QueueConfig) -> Result<(), ConfigError> {
         config.check()?;
         self.expire(now);
-        self.levels.set(config.low, config.high);
+        self.levels.set(config.capacity, config.low, config.high);
         self.config = config;
         self.fit();
         self.expire(now);
@@ -361,6 +397,8 @@ impl<T> CoDelQueue<T> {
         self.epoch = self.epoch.wrapping_add(1);
         self.operations.leave_all();
         self.levels.clear();
+        self.observe(self.now);
+        self.plan();
         items
     }
 
@@ -446,6 +484,7 @@ impl<T> CoDelQueue<T> {
         })
     }
 
+    #[inline]
     fn observe(&mut self, at: Time) {
         self.now = at;
         self.bound.observe(at, self.items.oldest());
@@ -460,21 +499,34 @@ impl<T> CoDelQueue<T> {
         self.check_level();
     }
 
+    #[inline]
     fn remove(&mut self, key: u32) -> Entry<T> {
+        let is_oldest = self.items.oldest_key() == Some(key);
+        if is_oldest {
+            self.observe(self.now);
+        }
         let entry = self.items.remove(key);
-        self.observe(self.now);
+        if is_oldest {
+            self.observe(self.now);
+        }
+        if is_oldest || entry.place.deadline < Time::MAX {
+            self.plan();
+        }
         entry
     }
 
     /// Lets target and interval follow the baseline.
     fn fit(&mut self) {
         let (target, interval) = self.config.spans(self.service().baseline());
+        // What was until now was by the old ones.
+        self.observe(self.now);
         self.bound.set(target, interval);
+        self.plan();
     }
 
+    #[inline]
     fn check_level(&mut self) {
-        let depth = self.depth();
-        if let Some(level) = self.levels.check(depth, self.config.capacity) {
+        if let Some(level) = self.levels.check(self.depth()) {
             self.news.push(News::Level(level));
         }
     }

@@ -64,6 +64,7 @@ impl WaitBound {
         self.standing_since.is_some()
     }
 
+    #[inline]
     /// When the oldest item, which came at `joined`, has waited for as long as it
     /// may.
     pub(crate) fn due(&self, joined: Time) -> Time {

@@ -1,5 +1,3 @@
-use super::share;
-
 /// How full a queue is, roughly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -13,19 +11,25 @@ pub enum Level {
 /// brim does not raise the alarm again and again.
 #[derive(Debug)]
 pub(crate) struct Watermarks {
-    low: f64,
-    high: f64,
+    low: usize,
+    high: usize,
     is_high: bool,
 }
 
 impl Watermarks {
-    pub(crate) const fn new(low: f64, high: f64) -> Self {
-        Self { low, high, is_high: false }
+    /// With shares of a capacity.
+    pub(crate) fn new(capacity: usize, low: f64, high: f64) -> Self {
+        let mut marks = Self { low: 0, high: 0, is_high: false };
+        marks.set(capacity, low, high);
+        marks
     }
 
-    pub(crate) const fn set(&mut self, low: f64, high: f64) {
-        self.low = low;
-        self.high = high;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // shares are from 0 to 1
+    pub(crate) fn set(&mut self, capacity: usize, low: f64, high: f64) {
+        // A share such as 0.7 is a little more or less than that.
+        let depth = |share: f64| share * capacity as f64;
+        self.low = (depth(low) + 1e-6).floor() as usize;
+        self.high = if capacity == 0 { usize::MAX } else { (depth(high) - 1e-6).ceil() as usize };
     }
 
     pub(crate) const fn clear(&mut self) {
@@ -33,15 +37,12 @@ impl Watermarks {
     }
 
     /// The level that is reached with this depth, if it is another one.
-    pub(crate) fn check(&mut self, depth: usize, capacity: usize) -> Option<Level> {
-        if capacity == 0 {
-            return None;
-        }
-        let share = share(depth, capacity);
-        if self.is_high && share <= self.low {
+    #[inline]
+    pub(crate) const fn check(&mut self, depth: usize) -> Option<Level> {
+        if self.is_high && depth <= self.low {
             self.is_high = false;
             Some(Level::Low)
-        } else if !self.is_high && share >= self.high {
+        } else if !self.is_high && depth >= self.high {
             self.is_high = true;
             Some(Level::High)
         } else {
