@@ -1,4 +1,5 @@
-//! What one sample costs each of the published limit algorithms.
+//! What one sample costs each of the published limit algorithms, and a limiter
+//! that follows one.
 
 #![allow(clippy::panic)]
 
@@ -9,7 +10,7 @@ use sluicegate::primitives::limits::{
     Aimd, AimdConfig, Fixed, FixedConfig, Gradient, Gradient2, Gradient2Config, GradientConfig,
     LimitAlgorithm, Sample, Vegas, VegasConfig, Window, WindowConfig,
 };
-use sluicegate::primitives::{ConfigError, Time};
+use sluicegate::primitives::{Ask, ClassicLimiter, ConfigError, Outcome, Time};
 
 fn main() {
     divan::main();
@@ -74,5 +75,19 @@ fn window(bencher: Bencher<'_, '_>) {
         turn = (turn + 1) % samples.len();
         now += 1_000_000;
         window.add(Time::from_nanos(now), black_box(&samples[turn]))
+    });
+}
+
+#[divan::bench(args = [false, true])]
+fn try_acquire_and_release(bencher: Bencher<'_, '_>, is_windowed: bool) {
+    let gradient = made(Gradient::new(GradientConfig::default()));
+    let window = is_windowed.then(WindowConfig::default);
+    let mut limiter: ClassicLimiter<()> = made(ClassicLimiter::new(gradient, window));
+    let (ask, mut now) = (Ask::one(), 0);
+    bencher.bench_local(|| {
+        now += 1_000_000;
+        let permit = limiter.try_acquire(Time::from_nanos(now), black_box(&ask));
+        let end = Time::from_nanos(now + 500_000);
+        permit.map(|permit| limiter.release(end, permit, Outcome::Success).len())
     });
 }

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod classic;
 mod codel;
 mod criticality;
 mod error;
@@ -27,6 +28,7 @@ mod turns;
 mod waitable;
 mod wakes;
 
+pub use classic::ClassicLimiter;
 pub use codel::Codel;
 pub use criticality::Criticality;
 pub use error::ConfigError;
