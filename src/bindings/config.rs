@@ -50,19 +50,21 @@ pub(crate) fn text(
 
 /// What is asked for: a cost, and for how long to wait.
 #[inline]
-pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyResult<Ask> {
+pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<Duration>) -> PyResult<Ask> {
     let mut ask = match cost {
         None => Ask::one(),
         Some(value) => Ask::new(integer("cost", "an integer from 1 to 1e9", value)?)?,
     };
-    if let Some(seconds) = timeout {
-        ask.max_wait = Some(Duration::from_secs_f64(seconds));
-    }
+    ask.max_wait = timeout;
     Ok(ask)
 }
 
 /// An integer that fits; not a bool, not a float.
-fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
+pub(crate) fn integer<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
+    parameter: &str,
+    range: &str,
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<T> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(parameter, range, value));
     }
@@ -78,15 +80,32 @@ fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u
     }
 }
 
+/// The same, where none may be given.
+pub(crate) fn integer_or_none<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
+    parameter: &str,
+    range: &str,
+    value: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<Option<T>> {
+    value.map(|value| integer(parameter, range, value)).transpose()
+}
+
 /// A time-out in seconds; `None` is without bound.
-pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>> {
+pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     const RANGE: &str = "a number of seconds from 0 to 3600, or None to wait without bound";
-    let Some(value) = value else { return Ok(None) };
-    let seconds = number("timeout", RANGE, value)?;
+    value.map(|value| seconds("timeout", RANGE, value)).transpose()
+}
+
+/// A number of seconds from 0 to 3600.
+pub(crate) fn seconds(
+    parameter: &str,
+    range: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<Duration> {
+    let seconds = number(parameter, range, value)?;
     if (0.0..=LONGEST_WAIT).contains(&seconds) {
-        return Ok(Some(seconds));
+        return Ok(Duration::from_secs_f64(seconds));
     }
-    let mut text = message("timeout", RANGE, value)?;
+    let mut text = message(parameter, range, value)?;
     if seconds > LONGEST_WAIT && seconds.is_finite() {
         text.push_str(" (seconds, not milliseconds?)");
     }

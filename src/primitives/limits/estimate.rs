@@ -1,4 +1,4 @@
-use super::{Because, Cause};
+use super::{Because, Cause, ranges};
 use crate::primitives::ConfigError;
 
 /// A limit that moves within its range, and why it is where it is.
@@ -21,8 +21,7 @@ impl Estimate {
     pub fn new(initial: u32, min_limit: u32, max_limit: u32) -> Result<Self, ConfigError> {
         check_range(min_limit, max_limit)?;
         if !(min_limit..=max_limit).contains(&initial) {
-            let range = "an integer from min_limit to max_limit";
-            return Err(ConfigError::new("initial", initial, range));
+            return Err(ConfigError::new("initial", initial, ranges::INITIAL));
         }
         let because = Because::held(Cause::Initial);
         Ok(Self { value: f64::from(initial), min_limit, max_limit, because })
@@ -78,10 +77,10 @@ impl Estimate {
 
 fn check_range(min_limit: u32, max_limit: u32) -> Result<(), ConfigError> {
     if !(1..=MOST).contains(&min_limit) {
-        return Err(ConfigError::new("min_limit", min_limit, "an integer from 1 to 1e9"));
+        return Err(ConfigError::new("min_limit", min_limit, ranges::LIMIT));
     }
     if !(min_limit..=MOST).contains(&max_limit) {
-        return Err(ConfigError::new("max_limit", max_limit, "an integer from min_limit to 1e9"));
+        return Err(ConfigError::new("max_limit", max_limit, ranges::MAX_LIMIT));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-use super::{Cause, Estimate, LimitAlgorithm, MOST, Sample};
+use super::{Cause, Estimate, LimitAlgorithm, MOST, Sample, ranges};
 use crate::primitives::ConfigError;
 
 /// The parameters of [`Fixed`].
@@ -24,7 +24,7 @@ impl Fixed {
     pub fn new(config: FixedConfig) -> Result<Self, ConfigError> {
         let FixedConfig { limit } = config;
         if !(1..=MOST).contains(&limit) {
-            return Err(ConfigError::new("limit", limit, "an integer from 1 to 1e9"));
+            return Err(ConfigError::new("limit", limit, ranges::LIMIT));
         }
         let mut estimate = Estimate::new(limit, limit, limit)?;
         estimate.hold(Cause::Fixed);

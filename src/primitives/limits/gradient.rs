@@ -1,5 +1,6 @@
 use super::{
-    Cause, Estimate, LimitAlgorithm, Sample, check_queue_size, check_smoothing, check_tolerance,
+    Cause, Estimate, LimitAlgorithm, Sample, check_count, check_queue_size, check_smoothing,
+    check_tolerance,
 };
 use crate::primitives::ConfigError;
 use crate::primitives::random::Random;
@@ -25,7 +26,7 @@ pub struct GradientConfig {
     /// at least 4, which is the default.
     pub queue_size: Option<u32>,
     /// The lowest latency is learned anew after so many samples, and up to as many
-    /// again, by chance; from 1; `None` is never; 1000.
+    /// again, by chance; from 1 to 1e9; `None` is never; 1000.
     pub probe_interval: Option<u32>,
     /// Where chance begins: when exactly it probes; 0.
     pub seed: u64,
@@ -82,9 +83,7 @@ impl Gradient {
             return Err(ConfigError::new("backoff_ratio", config.backoff_ratio, range));
         }
         check_queue_size(config.queue_size.unwrap_or(0))?;
-        if config.probe_interval == Some(0) {
-            return Err(ConfigError::new("probe_interval", 0, "an integer from 1, or None"));
-        }
+        check_count("probe_interval", config.probe_interval.unwrap_or(1))?;
         let mut random = Random::new(config.seed);
         Ok(Self {
             config,

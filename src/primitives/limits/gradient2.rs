@@ -1,5 +1,6 @@
 use super::{
-    Cause, Estimate, LimitAlgorithm, Sample, check_queue_size, check_smoothing, check_tolerance,
+    Cause, Estimate, LimitAlgorithm, Sample, check_count, check_queue_size, check_smoothing,
+    check_tolerance,
 };
 use crate::primitives::ConfigError;
 
@@ -18,7 +19,7 @@ pub struct Gradient2Config {
     pub tolerance: f64,
     /// What the limit may exceed the need by, from 0 to 1e9; 4.
     pub queue_size: u32,
-    /// How many samples the long-term latency is a mean of, from 1; 600.
+    /// How many samples the long-term latency is a mean of, from 1 to 1e9; 600.
     pub long_window: u32,
 }
 
@@ -63,9 +64,7 @@ impl Gradient2 {
         check_smoothing(config.smoothing)?;
         check_tolerance(config.tolerance)?;
         check_queue_size(config.queue_size)?;
-        if config.long_window == 0 {
-            return Err(ConfigError::new("long_window", 0, "an integer, 1 or more"));
-        }
+        check_count("long_window", config.long_window)?;
         Ok(Self { config, estimate, long_term: Mean::new(config.long_window) })
     }
 }

@@ -17,6 +17,7 @@ mod estimate;
 mod fixed;
 mod gradient;
 mod gradient2;
+pub(crate) mod ranges;
 mod vegas;
 mod window;
 
@@ -133,7 +134,7 @@ fn check_smoothing(smoothing: f64) -> Result<(), ConfigError> {
     if smoothing > 0.0 && smoothing <= 1.0 {
         Ok(())
     } else {
-        Err(ConfigError::new("smoothing", smoothing, "a number above 0 and at most 1"))
+        Err(ConfigError::new("smoothing", smoothing, ranges::SMOOTHING))
     }
 }
 
@@ -141,7 +142,15 @@ fn check_tolerance(tolerance: f64) -> Result<(), ConfigError> {
     if tolerance >= 1.0 && tolerance.is_finite() {
         Ok(())
     } else {
-        Err(ConfigError::new("tolerance", tolerance, "a finite number, 1 or more"))
+        Err(ConfigError::new("tolerance", tolerance, ranges::TOLERANCE))
+    }
+}
+
+fn check_count(parameter: &'static str, count: u32) -> Result<(), ConfigError> {
+    if (1..=MOST).contains(&count) {
+        Ok(())
+    } else {
+        Err(ConfigError::new(parameter, count, ranges::COUNT))
     }
 }
 
@@ -149,7 +158,7 @@ fn check_queue_size(queue_size: u32) -> Result<(), ConfigError> {
     if queue_size <= MOST {
         Ok(())
     } else {
-        Err(ConfigError::new("queue_size", queue_size, "an integer from 0 to 1e9"))
+        Err(ConfigError::new("queue_size", queue_size, ranges::QUEUE_SIZE))
     }
 }
 

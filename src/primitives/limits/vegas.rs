@@ -1,4 +1,4 @@
-use super::{Cause, Estimate, LimitAlgorithm, Sample, check_smoothing};
+use super::{Cause, Estimate, LimitAlgorithm, Sample, check_count, check_smoothing};
 use crate::primitives::ConfigError;
 use crate::primitives::random::Random;
 
@@ -21,7 +21,7 @@ pub struct VegasConfig {
     /// so much if nothing is queued; from `alpha` to 1000; 6.
     pub beta: u32,
     /// The latency without load is learned anew after about so many times the
-    /// limit of samples, from 1; `None` is never; 30.
+    /// limit of samples, from 1 to 1e9; `None` is never; 30.
     pub probe_multiplier: Option<u32>,
     /// Where chance begins: when exactly it probes; 0.
     pub seed: u64,
@@ -78,9 +78,7 @@ impl Vegas {
         if !(config.alpha..=1000).contains(&config.beta) {
             return Err(ConfigError::new("beta", config.beta, "an integer from alpha to 1000"));
         }
-        if config.probe_multiplier == Some(0) {
-            return Err(ConfigError::new("probe_multiplier", 0, "an integer from 1, or None"));
-        }
+        check_count("probe_multiplier", config.probe_multiplier.unwrap_or(1))?;
         let mut random = Random::new(config.seed);
         Ok(Self {
             config,

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Sample, saturating_nanos};
+use super::{Sample, check_count, saturating_nanos};
 use crate::primitives::{ConfigError, Time};
 
 /// The parameters of [`Window`]; the defaults are the original's.
@@ -11,7 +11,7 @@ pub struct WindowConfig {
     /// The most that a window lasts for the sake of its latency, from
     /// `min_duration`; 1 s.
     pub max_duration: Duration,
-    /// Fewer samples keep a window open, from 1; 10.
+    /// Fewer samples keep a window open, from 1 to 1e9; 10.
     pub min_samples: u32,
     /// Faster samples are ignored, overload or not; 100 µs.
     pub min_rtt: Duration,
@@ -61,9 +61,7 @@ impl Window {
             let seconds = config.max_duration.as_secs_f64();
             return Err(ConfigError::new("max_duration", seconds, range));
         }
-        if config.min_samples == 0 {
-            return Err(ConfigError::new("min_samples", 0, "an integer, 1 or more"));
-        }
+        check_count("min_samples", config.min_samples)?;
         Ok(Self { config, end: None, samples: Samples::default() })
     }
 
