@@ -146,7 +146,7 @@ def test_a_limiter_can_be_subclassed_and_named() -> None:
     assert isinstance(limiter, Limiter)
     assert limiter.extra == 5
     assert limiter.name == "my own"
-    assert repr(limiter) == "<SemaphoreLimiter 'my own': limit 2, 0 in flight, 0 waiting>"
+    assert repr(limiter) == "<Mine 'my own': limit 2, 0 in flight, 0 waiting>"
     names = {SemaphoreLimiter(1).name for _ in range(3)}
     assert len(names) == 3
     assert all(re.fullmatch(r"limiter(-\d+)?", name) for name in names)

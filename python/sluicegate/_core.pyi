@@ -9,12 +9,16 @@ from sluicegate._enums import Criticality, Outcome, Reason
 
 __all__ = [
     "Acquire",
+    "Algorithm",
+    "BaseLimiter",
+    "ClassicLimiter",
     "CoDelQueue",
     "ManualClock",
     "Permit",
     "Rejection",
     "SemaphoreLimiter",
     "Take",
+    "Window",
     "__version__",
 ]
 
@@ -148,12 +152,9 @@ class Acquire(Permit, Coroutine[Any, Any, Permit]):
     ) -> None: ...
 
 @disjoint_base
-class SemaphoreLimiter:
-    """See `sluicegate.SemaphoreLimiter`."""
+class BaseLimiter:
+    """What all limiters are, whatever their limit follows."""
 
-    def __new__(
-        cls, limit: float, *, name: str | None = None, clock: Clock | None = None
-    ) -> Self: ...
     @property
     def name(self) -> str:
         """What it is called in rejections, snapshots and metrics."""
@@ -216,6 +217,15 @@ class SemaphoreLimiter:
             RuntimeError: If this thread runs an event loop.
         """
 
+    def _snapshot(self) -> dict[str, Any]: ...
+
+@disjoint_base
+class SemaphoreLimiter(BaseLimiter):
+    """See `sluicegate.SemaphoreLimiter`."""
+
+    def __new__(
+        cls, limit: float, *, name: str | None = None, clock: Clock | None = None
+    ) -> Self: ...
     def update(self, *, limit: float | None = None) -> None:
         """Change the limit: from 0, which admits nobody, to 1e9.
 
@@ -226,7 +236,85 @@ class SemaphoreLimiter:
             ValueError: If `limit` is out of its range.
         """
 
-    def _snapshot(self) -> dict[str, Any]: ...
+@disjoint_base
+class ClassicLimiter(BaseLimiter):
+    """See `sluicegate.classic.ClassicLimiter`."""
+
+    def __new__(
+        cls,
+        algorithm: Algorithm,
+        *,
+        window: Window | None,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    def update(self, *, min_limit: int | None = None, max_limit: int | None = None) -> None:
+        """Change the least or the most that the limit may become, and move the limit into it.
+
+        What it makes room for is admitted at once.
+
+        Args:
+            min_limit: From 1 to `max_limit`; `None` leaves it as it is.
+            max_limit: From `min_limit` to 1e9; `None` leaves it as it is.
+
+        Raises:
+            ValueError: If one is out of its range, or the limit is `Fixed`.
+        """
+
+@final
+class Algorithm:
+    """A limit algorithm in its initial state; see `sluicegate.classic`."""
+
+    @staticmethod
+    def fixed(*, limit: int) -> Algorithm: ...
+    @staticmethod
+    def aimd(
+        *, initial: int, min_limit: int, max_limit: int, backoff_ratio: float, timeout: float
+    ) -> Algorithm: ...
+    @staticmethod
+    def vegas(
+        *,
+        initial: int,
+        min_limit: int,
+        max_limit: int,
+        smoothing: float,
+        alpha: int,
+        beta: int,
+        probe_multiplier: int | None,
+        seed: int | None,
+    ) -> Algorithm: ...
+    @staticmethod
+    def gradient(
+        *,
+        initial: int,
+        min_limit: int,
+        max_limit: int,
+        smoothing: float,
+        tolerance: float,
+        backoff_ratio: float,
+        queue_size: int | None,
+        probe_interval: int | None,
+        seed: int | None,
+    ) -> Algorithm: ...
+    @staticmethod
+    def gradient2(
+        *,
+        initial: int,
+        min_limit: int,
+        max_limit: int,
+        smoothing: float,
+        tolerance: float,
+        queue_size: int,
+        long_window: int,
+    ) -> Algorithm: ...
+
+@final
+class Window:
+    """The parameters of a window; see `sluicegate.classic.Window`."""
+
+    def __new__(
+        cls, *, min_duration: float, max_duration: float, min_samples: int, min_rtt: float
+    ) -> Self: ...
 
 @disjoint_base
 class CoDelQueue(Generic[_T]):

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sluicegate import _core
-from sluicegate._guard import F, guard_with
-from sluicegate._snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sluicegate._core import Acquire, Permit
+from sluicegate._limiter import BaseLimiter
 
 
-class SemaphoreLimiter(_core.SemaphoreLimiter):
+class SemaphoreLimiter(BaseLimiter, _core.SemaphoreLimiter):
     """A fixed limit on how much is in flight at once, with a waiting line.
 
     One object is one limit, wherever it is used: it may be made at import time, and be shared by
@@ -45,43 +37,3 @@ class SemaphoreLimiter(_core.SemaphoreLimiter):
     """
 
     __slots__ = ()
-
-    def guard(
-        self, *, cost: int = 1, operation: str | None = None, timeout: float | None = None
-    ) -> Callable[[F], F]:
-        """Make a decorator that holds a permit while a function runs.
-
-        Works on functions, where it waits in the calling thread, and on coroutine functions. One
-        guarded function must not call another of the same limiter: each takes a permit.
-
-        Args:
-            cost: As in `acquire()`.
-            operation: As in `acquire()`.
-            timeout: As in `acquire()`; without it a call waits for as long as it takes.
-
-        Raises:
-            TypeError: If the function is a generator function, or an argument of a wrong type.
-            ValueError: If `cost` is out of its range.
-        """
-        # What is wrong is refused here, and not at each call.
-        self.acquire(cost, operation=operation, timeout=timeout).close()
-
-        def acquire() -> Acquire:
-            return self.acquire(cost, operation=operation, timeout=timeout)
-
-        def acquire_sync() -> Permit:
-            return self.acquire_sync(cost, operation=operation, timeout=timeout)
-
-        return guard_with(acquire, acquire_sync)
-
-    def snapshot(self) -> Snapshot:
-        """Return the state at this moment."""
-        values = self._snapshot()
-        del values["next_expiry"]
-        return Snapshot(name=self.name, limit_because="fixed", **values)
-
-    def __repr__(self) -> str:
-        return (
-            f"<SemaphoreLimiter {self.name!r}: limit {self.limit:g}, "
-            f"{self.in_flight} in flight, {self.waiting} waiting>"
-        )

@@ -3,8 +3,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::limiter::BaseLimiter;
 use super::permit::{self, Permit};
-use super::semaphore::SemaphoreLimiter;
 use super::wait::{
     self, Done, Joined, NEW, OVER, Quest, REFUSED, Stage, Words, refuse_on_event_loop,
 };
@@ -28,13 +28,13 @@ pub(crate) trait Admits: Station {
 /// It is kept alive and shown to the collector, since it alone shows the
 /// waiters: a permit out there keeps the tasks alive that wait for it.
 pub(crate) enum Limiter {
-    Semaphore(Py<SemaphoreLimiter>),
+    Base(Py<BaseLimiter>),
 }
 
 impl Limiter {
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
-            Self::Semaphore(limiter) => visit.call(limiter),
+            Self::Base(limiter) => visit.call(limiter),
         }
     }
 }
@@ -44,7 +44,7 @@ impl std::ops::Deref for Limiter {
 
     fn deref(&self) -> &Self::Target {
         match self {
-            Self::Semaphore(limiter) => limiter.get().core(),
+            Self::Base(limiter) => limiter.get().core(),
         }
     }
 }

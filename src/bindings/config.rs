@@ -81,6 +81,15 @@ pub(crate) fn integer<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
     }
 }
 
+/// The same, where none may be given.
+pub(crate) fn integer_or_none<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
+    parameter: &str,
+    range: &str,
+    value: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<Option<T>> {
+    value.map(|value| integer(parameter, range, value)).transpose()
+}
+
 /// How much work matters; critical if nothing is said.
 #[inline]
 pub(crate) fn criticality(value: Option<&Bound<'_, PyAny>>) -> PyResult<Criticality> {

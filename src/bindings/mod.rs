@@ -10,12 +10,14 @@
 #![allow(clippy::unused_self)]
 
 mod acquire;
+mod classic;
 mod clock;
 mod config;
 mod exit;
 mod fork;
 mod imports;
 mod interpreters;
+mod limiter;
 mod names;
 mod permit;
 mod queue;
@@ -35,7 +37,10 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::{acquire, clock, exit, fork, interpreters, permit, queue, rejection, semaphore};
+    use super::{
+        acquire, classic, clock, exit, fork, interpreters, limiter, permit, queue, rejection,
+        semaphore,
+    };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
     // them before an interpreter is refused, for all interpreters.
@@ -43,7 +48,11 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreters::refuse_all_but_the_main()?;
         module.add_class::<acquire::Acquire>()?;
+        module.add_class::<classic::Algorithm>()?;
+        module.add_class::<classic::ClassicLimiter>()?;
+        module.add_class::<classic::Window>()?;
         module.add_class::<clock::ManualClock>()?;
+        module.add_class::<limiter::BaseLimiter>()?;
         module.add_class::<permit::Permit>()?;
         module.add_class::<queue::CoDelQueue>()?;
         module.add_class::<queue::Take>()?;

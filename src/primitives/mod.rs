@@ -5,16 +5,20 @@
 
 #![deny(unsafe_code)]
 
+mod classic;
 mod codel;
 mod criticality;
 mod error;
 mod lanes;
+pub mod limits;
 mod line;
 mod links;
 mod operations;
 mod outcome;
 mod permit;
+pub mod published;
 mod queue;
+mod random;
 mod rejection;
 mod semaphore;
 mod service;
@@ -24,6 +28,7 @@ mod turns;
 mod waitable;
 mod wakes;
 
+pub use classic::ClassicLimiter;
 pub use codel::Codel;
 pub use criticality::Criticality;
 pub use error::ConfigError;

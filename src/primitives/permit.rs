@@ -12,6 +12,7 @@ use super::Time;
 pub struct Permit {
     pub(crate) cost: u32,
     pub(crate) epoch: u32,
+    pub(crate) in_flight: u32,
     pub(crate) started: Time,
     /// In nanoseconds.
     pub(crate) waited: u64,
@@ -22,6 +23,12 @@ impl Permit {
     #[must_use]
     pub const fn cost(&self) -> u32 {
         self.cost
+    }
+
+    /// How much was in flight when it was admitted, itself included.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        u64::from(self.in_flight)
     }
 
     /// When it was admitted.

@@ -229,13 +229,18 @@ impl<W> SemaphoreLimiter<W> {
     /// nothing back.
     #[allow(clippy::needless_pass_by_value)] // given back is gone
     pub fn release(&mut self, now: Time, permit: Permit, outcome: Outcome) -> Wakes<W> {
-        if permit.epoch != self.epoch {
+        if !self.is_of_this_life(&permit) {
             return Wakes::none();
         }
         let now = self.turns.tick(now);
         self.turns.room.finish(now, permit.cost, permit.started);
         self.outcomes[outcome.index()] += 1;
         self.turns.served(now)
+    }
+
+    /// Whether a permit is from after the last [`reset`](Self::reset).
+    pub(crate) const fn is_of_this_life(&self, permit: &Permit) -> bool {
+        permit.epoch == self.epoch
     }
 
     /// Counts a release that came twice; for callers whose permits are shared.
@@ -249,9 +254,14 @@ impl<W> SemaphoreLimiter<W> {
     /// # Errors
     /// If `limit` is not from 0 to [`MAX_LIMIT`](super::MAX_LIMIT).
     pub fn update(&mut self, now: Time, limit: f64) -> Result<Wakes<W>, ConfigError> {
-        let now = self.turns.tick(now);
-        self.turns.room.set_limit(now, limit)?;
+        self.set_limit(now, limit)?;
         Ok(self.turns.served(now))
+    }
+
+    /// [`update`](Self::update) for somebody who goes on to serve: admits nobody.
+    pub(crate) fn set_limit(&mut self, now: Time, limit: f64) -> Result<(), ConfigError> {
+        let now = self.turns.tick(now);
+        self.turns.room.set_limit(now, limit)
     }
 
     /// [`try_acquire`](Self::try_acquire) for somebody who finds others in line, and
@@ -296,7 +306,8 @@ impl<W> SemaphoreLimiter<W> {
     #[inline]
     fn permit(&mut self, cost: u32, waited: u64) -> Permit {
         self.admitted += 1;
-        Permit { cost, epoch: self.epoch, started: self.turns.latest(), waited }
+        let in_flight = u32::try_from(self.in_flight()).unwrap_or(u32::MAX);
+        Permit { cost, epoch: self.epoch, in_flight, started: self.turns.latest(), waited }
     }
 
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {

@@ -1,0 +1,196 @@
+use super::limits::{Algorithm, LimitAlgorithm, Sample, Window, WindowConfig};
+use super::{
+    Admission, Ask, Claim, ConfigError, Home, Outcome, Permit, Rejection, SemaphoreLimiter,
+    Snapshot, Ticket, Time, Waitable, Wakes,
+};
+
+/// A limiter whose limit follows one of the published algorithms: a baseline to
+/// compare with.
+///
+/// It is a [`SemaphoreLimiter`] that learns from what is given back, as the
+/// originals do: a [`Success`](Outcome::Success) is a sample of the time from
+/// admission to release, an [`Overload`](Outcome::Overload) the same and a reason
+/// to cut, and what is [`Ignored`](Outcome::Ignored) teaches nothing. In flight is
+/// what it was at the admission. Waiting in line is not part of the time.
+#[derive(Debug)]
+pub struct ClassicLimiter<W> {
+    /// What admits. What is given back, and the limit, does not go by it.
+    pub(crate) semaphore: SemaphoreLimiter<W>,
+    algorithm: Algorithm,
+    window: Option<Window>,
+}
+
+impl<W> ClassicLimiter<W> {
+    /// A limiter that begins at the limit of `algorithm`, which is fed one sample a
+    /// window, or every sample if there is no window.
+    ///
+    /// # Errors
+    /// If a parameter of the window is out of its range.
+    pub fn new(
+        algorithm: impl Into<Algorithm>,
+        window: Option<WindowConfig>,
+    ) -> Result<Self, ConfigError> {
+        let algorithm = algorithm.into();
+        let semaphore = SemaphoreLimiter::new(algorithm.limit())?;
+        Ok(Self { semaphore, algorithm, window: window.map(Window::new).transpose()? })
+    }
+
+    /// The limit, in whole units.
+    #[must_use]
+    pub const fn limit(&self) -> f64 {
+        self.semaphore.limit()
+    }
+
+    /// Why the limit is what it is: "aimd: overload, cut".
+    #[must_use]
+    pub fn because(&self) -> String {
+        let because = self.algorithm.estimate().because();
+        match &self.algorithm {
+            Algorithm::Fixed(_) => because.to_string(),
+            algorithm => format!("{}: {because}", algorithm.name()),
+        }
+    }
+
+    /// What the limit follows.
+    #[must_use]
+    pub const fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// See [`SemaphoreLimiter::in_flight`].
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.semaphore.in_flight()
+    }
+
+    /// See [`SemaphoreLimiter::waiting`].
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.semaphore.waiting()
+    }
+
+    /// See [`SemaphoreLimiter::saturation`].
+    #[must_use]
+    pub fn saturation(&self) -> f64 {
+        self.semaphore.saturation()
+    }
+
+    /// See [`SemaphoreLimiter::try_acquire`].
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn try_acquire(&mut self, now: Time, ask: &Ask) -> Result<Permit, Rejection> {
+        self.semaphore.try_acquire(now, ask)
+    }
+
+    /// See [`SemaphoreLimiter::acquire`].
+    pub fn acquire(&mut self, now: Time, ask: &Ask, waiter: &mut Option<W>) -> Admission {
+        self.semaphore.acquire(now, ask, waiter)
+    }
+
+    /// See [`SemaphoreLimiter::claim`].
+    pub fn claim(&mut self, now: Time, ticket: Ticket) -> (Claim, Wakes<W>) {
+        self.semaphore.claim(now, ticket)
+    }
+
+    /// Gives a permit back and learns from it. If the limit changes, those whom it
+    /// makes room for are admitted at once.
+    pub fn release(&mut self, now: Time, permit: Permit, outcome: Outcome) -> Wakes<W> {
+        if outcome != Outcome::Ignored && self.semaphore.is_of_this_life(&permit) {
+            self.learn(now, &permit, outcome == Outcome::Overload);
+        }
+        self.semaphore.release(now, permit, outcome)
+    }
+
+    /// Changes the range of the limit and moves the limit into it; what it makes
+    /// room for is admitted at once.
+    ///
+    /// # Errors
+    /// If not 1 ≤ `min_limit` ≤ `max_limit` ≤ 1e9, or the limit is fixed.
+    pub fn update(
+        &mut self,
+        now: Time,
+        min_limit: u32,
+        max_limit: u32,
+    ) -> Result<Wakes<W>, ConfigError> {
+        self.algorithm.set_range(min_limit, max_limit)?;
+        self.semaphore.update(now, self.algorithm.limit())
+    }
+
+    /// See [`SemaphoreLimiter::snapshot`].
+    #[must_use]
+    pub fn snapshot(&self, now: Time) -> Snapshot {
+        self.semaphore.snapshot(now)
+    }
+
+    /// Nobody is served here: the release that follows does it.
+    fn learn(&mut self, now: Time, permit: &Permit, is_overload: bool) {
+        let now = now.max(self.semaphore.latest());
+        let rtt = now.since(permit.started());
+        let mut sample = Sample { rtt, in_flight: permit.in_flight(), is_overload };
+        if let Some(window) = &mut self.window {
+            match window.add(now, &sample) {
+                Some(whole) => sample = whole,
+                None => return,
+            }
+        }
+        let limit = self.algorithm.update(&sample);
+        // From 1 to 1e9, which is never refused.
+        let _ = self.semaphore.set_limit(now, limit);
+    }
+}
+
+impl<W> Waitable<W> for ClassicLimiter<W> {
+    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
+        self.semaphore.cancel(now, ticket)
+    }
+
+    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: W) -> Wakes<W> {
+        self.semaphore.unreached(now, ticket, waiter)
+    }
+
+    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<W> {
+        self.semaphore.expire(now, home)
+    }
+
+    fn next_expiry(&self) -> Option<Time> {
+        self.semaphore.next_expiry()
+    }
+
+    /// Always: what is admitted and given back is timed.
+    fn needs_time(&self) -> bool {
+        true
+    }
+
+    fn latest(&self) -> Time {
+        self.semaphore.latest()
+    }
+
+    fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<Option<W>, W> {
+        self.semaphore.renew(ticket, waiter)
+    }
+
+    fn waits(&self, home: Home) -> bool {
+        self.semaphore.waits(home)
+    }
+
+    fn has_unclaimed(&self) -> bool {
+        self.semaphore.has_unclaimed()
+    }
+
+    fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>
+    where
+        W: 'a,
+    {
+        self.semaphore.waiters()
+    }
+
+    fn take_waiters(&mut self) -> Vec<W> {
+        self.semaphore.take_waiters()
+    }
+
+    /// What was learned is kept.
+    fn reset(&mut self) -> Vec<W> {
+        self.semaphore.reset()
+    }
+}
