@@ -7,7 +7,8 @@ use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
-use crate::primitives::{Ask, ConfigError};
+use super::imports;
+use crate::primitives::{Ask, ConfigError, Criticality};
 
 const LONGEST_WAIT: f64 = 3600.0;
 
@@ -62,7 +63,7 @@ pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<f64>) -> PyRe
 }
 
 /// An integer that fits; not a bool, not a float.
-fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
+pub(crate) fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(parameter, range, value));
     }
@@ -76,6 +77,26 @@ fn integer(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<u
         }
         Err(error) => Err(error),
     }
+}
+
+/// How much work matters; critical if nothing is said.
+#[inline]
+pub(crate) fn criticality(value: Option<&Bound<'_, PyAny>>) -> PyResult<Criticality> {
+    const RANGE: &str = "a Criticality, or None";
+    let Some(value) = value else { return Ok(Criticality::default()) };
+    for class in Criticality::ALL {
+        if imports::criticality(value.py(), class)?.is(value) {
+            return Ok(class);
+        }
+    }
+    Err(wrong_type("criticality", RANGE, value))
+}
+
+/// The length of a window in seconds; its range is the primitive's.
+pub(crate) fn window(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    const RANGE: &str = "a number of seconds above 0 and at most 3600";
+    let seconds = number("window", RANGE, value)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| out_of_range("window", RANGE, value))
 }
 
 /// A time-out in seconds; `None` is without bound.

@@ -16,12 +16,17 @@ mod exit;
 mod fork;
 mod imports;
 mod interpreters;
+mod locked;
 mod names;
 mod permit;
 mod rejection;
+mod retry_budget;
+mod retry_permit;
 mod semaphore;
 mod shared;
+mod throttle;
 mod timers;
+mod token_retry_budget;
 mod wait;
 #[allow(dead_code)] // until the first is awaited
 mod wait_for;
@@ -34,7 +39,10 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::{acquire, clock, exit, fork, interpreters, permit, rejection, semaphore};
+    use super::{
+        acquire, clock, exit, fork, interpreters, permit, rejection, retry_budget, retry_permit,
+        semaphore, throttle, token_retry_budget,
+    };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
     // them before an interpreter is refused, for all interpreters.
@@ -45,7 +53,11 @@ mod _core {
         module.add_class::<clock::ManualClock>()?;
         module.add_class::<permit::Permit>()?;
         module.add_class::<rejection::Rejection>()?;
+        module.add_class::<retry_budget::RetryBudget>()?;
+        module.add_class::<retry_permit::RetryPermit>()?;
         module.add_class::<semaphore::SemaphoreLimiter>()?;
+        module.add_class::<throttle::AdaptiveThrottle>()?;
+        module.add_class::<token_retry_budget::TokenRetryBudget>()?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         exit::install(module.py())?;
         fork::install(module.py())

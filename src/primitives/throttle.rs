@@ -22,7 +22,8 @@ pub struct ThrottleConfig {
     pub window: Duration,
     /// The highest probability of a refusal, from 0 to 1. Default: 0.9.
     pub max_rejection: f64,
-    /// Below so many requests within the window nothing is refused. Default: 10.
+    /// Below so many requests within the window nothing is refused, up to 1e9.
+    /// Default: 10.
     pub min_requests: u32,
 }
 
@@ -40,6 +41,10 @@ impl ThrottleConfig {
         if !(0.0..=1.0).contains(&self.max_rejection) {
             let range = "a number from 0 to 1";
             return Err(ConfigError::new("max_rejection", self.max_rejection, range));
+        }
+        if self.min_requests > 1_000_000_000 {
+            let range = "an integer from 0 to 1e9";
+            return Err(ConfigError::new("min_requests", self.min_requests, range));
         }
         Ok(())
     }
@@ -165,6 +170,13 @@ impl AdaptiveThrottle {
     #[must_use]
     pub const fn config(&self) -> &ThrottleConfig {
         &self.config
+    }
+
+    /// How many requests were admitted within the window, as of the last call, and
+    /// are not answered yet.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.in_flight
     }
 
     /// Whether a request may be sent; it counts as one either way.
