@@ -23,12 +23,15 @@ impl Model {
         Self { config, seen: 0, events: Vec::new() }
     }
 
-    pub fn allow(&mut self, now: u64, class: usize, draw: f64) -> bool {
+    /// What it would answer, unless rounding decides. It goes on with the answer that
+    /// was given.
+    pub fn allow(&mut self, now: u64, class: usize, draw: f64, is_admitted: bool) -> Option<bool> {
         let probability = self.probability(now, class);
-        let is_admitted = !matches!(draw.partial_cmp(&probability), Some(std::cmp::Ordering::Less))
-            || self.is_probe_due();
+        let is_below = matches!(draw.partial_cmp(&probability), Some(std::cmp::Ordering::Less));
+        let expected = !is_below || self.is_probe_due();
         self.events.push(Event::Attempt { at: self.seen, class, is_admitted });
-        is_admitted
+        ((draw - probability).abs() > 1e-9 || draw.is_nan() || probability <= 0.0)
+            .then_some(expected)
     }
 
     pub fn record(&mut self, now: u64, outcome: Outcome) {
