@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use sluicegate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, SemaphoreLimiter, Ticket, Time, Waitable,
+    AdaptiveThrottle, Admission, Ask, Claim, Criticality, Home, Outcome, RetryBudget,
+    RetryBudgetConfig, SemaphoreLimiter, ThrottleConfig, Ticket, Time, TokenRetryBudget,
+    TokenRetryBudgetConfig, Waitable,
 };
 
 fn main() {
@@ -140,5 +142,89 @@ fn update(bencher: Bencher<'_, '_>, waiting: u32) {
     bencher.bench_local(|| {
         limit = 2.5 - limit;
         limiter.update(Time::ZERO, black_box(limit)).is_ok()
+    });
+}
+
+/// A throttle in the middle of its window, of whose requests so many in ten are
+/// accepted.
+fn throttle(accepts: u32) -> (AdaptiveThrottle, u64) {
+    let mut throttle =
+        AdaptiveThrottle::new(ThrottleConfig::default()).unwrap_or_else(|error| panic!("{error}"));
+    let mut now = 0;
+    for number in 0..30_000_u32 {
+        now += 1_000_000;
+        let time = Time::from_nanos(now);
+        throttle.allow(time, Criticality::Critical, 1.0);
+        let is_accepted = number % 10 < accepts;
+        throttle.record(time, if is_accepted { Outcome::Success } else { Outcome::Overload });
+    }
+    (throttle, now)
+}
+
+/// At a backend that is well, that fails now and then, and that fails.
+#[divan::bench(args = [10, 8, 0])]
+fn allow(bencher: Bencher<'_, '_>, accepts: u32) {
+    let (mut throttle, mut now) = throttle(accepts);
+    let mut draw = 0.0;
+    bencher.bench_local(|| {
+        now += 1;
+        draw = if draw < 0.9 { draw + 0.01 } else { 0.0 };
+        throttle.allow(Time::from_nanos(now), black_box(Criticality::Critical), black_box(draw))
+    });
+}
+
+#[divan::bench]
+fn record(bencher: Bencher<'_, '_>) {
+    let (mut throttle, mut now) = throttle(10);
+    bencher.bench_local(|| {
+        now += 1;
+        throttle.record(Time::from_nanos(now), black_box(Outcome::Success));
+    });
+}
+
+#[divan::bench]
+fn record_request(bencher: Bencher<'_, '_>) {
+    let (mut budget, mut now) = (budget(), 0);
+    bencher.bench_local(|| {
+        now += 1;
+        budget.record_request(Time::from_nanos(now));
+    });
+}
+
+fn budget() -> RetryBudget {
+    RetryBudget::new(RetryBudgetConfig::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[divan::bench]
+fn try_retry_refused(bencher: Bencher<'_, '_>) {
+    let (mut budget, mut now) = (budget(), 0);
+    let _held = budget.try_retry(Time::ZERO);
+    bencher.bench_local(|| {
+        now += 1;
+        budget.try_retry(Time::from_nanos(now)).is_err()
+    });
+}
+
+/// A request, its retry, and the end of that.
+#[divan::bench]
+fn try_retry_and_release(bencher: Bencher<'_, '_>) {
+    let (mut budget, mut now) = (budget(), 0);
+    let is_changed = budget.update(1.0, 0.1).is_ok();
+    bencher.bench_local(|| {
+        now += 1;
+        let time = Time::from_nanos(now);
+        budget.record_request(time);
+        let permit = budget.try_retry(time);
+        is_changed && permit.map(|permit| budget.release(permit)).is_ok()
+    });
+}
+
+#[divan::bench]
+fn try_retry_by_tokens_and_release(bencher: Bencher<'_, '_>) {
+    let mut budget = TokenRetryBudget::new(TokenRetryBudgetConfig::default())
+        .unwrap_or_else(|error| panic!("{error}"));
+    bencher.bench_local(|| {
+        budget.record_success();
+        budget.try_retry().map(|permit| budget.release(permit))
     });
 }

@@ -6,17 +6,27 @@ what it cannot do it refuses early, cheaply, on purpose and counted.
 
 from __future__ import annotations
 
+from sluicegate._classify import Classify
 from sluicegate._clock import Clock, ManualClock
-from sluicegate._core import Acquire, Permit, Rejection, Take, __version__
+from sluicegate._core import Acquire, Permit, Rejection, RetryPermit, Take, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
 from sluicegate._errors import QueueClosed, Rejected, SluicegateError
 from sluicegate._limiter import Limit, Limiter
 from sluicegate._queue import CoDelQueue, QueueSnapshot
+from sluicegate._retry_budget import (
+    RetryBudget,
+    RetryBudgetSnapshot,
+    TokenRetryBudget,
+    TokenRetryBudgetSnapshot,
+)
 from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._snapshot import Snapshot
+from sluicegate._throttle import AdaptiveThrottle, ThrottleSnapshot
 
 __all__ = [
     "Acquire",
+    "AdaptiveThrottle",
+    "Classify",
     "Clock",
     "CoDelQueue",
     "Criticality",
@@ -30,9 +40,15 @@ __all__ = [
     "Reason",
     "Rejected",
     "Rejection",
+    "RetryBudget",
+    "RetryBudgetSnapshot",
+    "RetryPermit",
     "SemaphoreLimiter",
     "SluicegateError",
     "Snapshot",
     "Take",
+    "ThrottleSnapshot",
+    "TokenRetryBudget",
+    "TokenRetryBudgetSnapshot",
     "__version__",
 ]

@@ -9,6 +9,7 @@ from sluicegate._enums import Criticality, Outcome, Reason
 
 __all__ = [
     "Acquire",
+    "AdaptiveThrottle",
     "Algorithm",
     "BaseLimiter",
     "ClassicLimiter",
@@ -16,8 +17,11 @@ __all__ = [
     "ManualClock",
     "Permit",
     "Rejection",
+    "RetryBudget",
+    "RetryPermit",
     "SemaphoreLimiter",
     "Take",
+    "TokenRetryBudget",
     "Window",
     "__version__",
 ]
@@ -580,6 +584,158 @@ class Take(Generic[_T]):
         _traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+@disjoint_base
+class AdaptiveThrottle:
+    """See `sluicegate.AdaptiveThrottle`."""
+
+    def __new__(
+        cls,
+        *,
+        k: float = 2.0,
+        window: float = 30.0,
+        max_rejection: float = 0.9,
+        min_requests: int = 10,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    @property
+    def name(self) -> str:
+        """What it is called in rejections, snapshots and metrics."""
+
+    @property
+    def rejection_probability(self) -> float:
+        """How likely the next request is to be refused, if it is CRITICAL; from 0 to 1."""
+
+    def allow(self, criticality: Criticality | None = None, /) -> bool:
+        """Whether to send a request now; it counts as one either way.
+
+        One that is allowed is followed by one `record()`. Whoever never records is never refused.
+
+        Args:
+            criticality: How much it matters; default: CRITICAL.
+        """
+
+    def record(self, outcome: Outcome, /) -> None:
+        """Say how a request that was allowed ended; whatever is not OVERLOAD is an accept.
+
+        Args:
+            outcome: IGNORED is a refusal of our own, a cancellation, or a failure of the caller.
+
+        Raises:
+            TypeError: If `outcome` is not an `Outcome`.
+        """
+
+    def update(
+        self,
+        *,
+        k: float | None = None,
+        max_rejection: float | None = None,
+        min_requests: int | None = None,
+    ) -> None:
+        """Change what is given, from now on and for what was counted.
+
+        Raises:
+            ValueError: If a number is out of its range; nothing is changed then.
+            TypeError: If an argument is of a wrong type; nothing is changed then.
+        """
+
+    def _allow(self, criticality: Criticality | None, draw: float, /) -> bool: ...
+    def _admit(self, criticality: Criticality | None) -> None: ...
+    def _record_as(self, classify: Callable[[Any], Outcome], value: object) -> None: ...
+    def _snapshot(self) -> dict[str, Any]: ...
+
+@final
+class RetryPermit:
+    """The right to one retry, from its back-off through its attempt, given back exactly once.
+
+    `with permit:` gives it back at the end of the block. One that is collected unreleased is given
+    back with a `ResourceWarning` (shown by `python -X dev`).
+    """
+
+    def release(self) -> None:
+        """Give it back; a second call does nothing and is counted."""
+
+    def __bool__(self) -> Literal[True]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exc: object) -> None: ...
+
+@disjoint_base
+class RetryBudget:
+    """See `sluicegate.RetryBudget`."""
+
+    def __new__(
+        cls,
+        ratio: float = 0.1,
+        *,
+        floor: float = 0.1,
+        window: float = 10.0,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    @property
+    def name(self) -> str:
+        """What it is called in rejections, snapshots and metrics."""
+
+    def record_request(self) -> None:
+        """Count a call, of which retries may be a share.
+
+        Once a call, however often it is tried. If it is called for each attempt instead, `ratio`
+        is a share of the attempts.
+        """
+
+    def try_retry(self) -> RetryPermit | Rejection:
+        """Ask for a retry; never waits.
+
+        Returns:
+            A `RetryPermit`, to hold from the back-off through the attempt, or a falsy `Rejection`
+            with the reason BUDGET.
+        """
+
+    def update(self, *, ratio: float | None = None, floor: float | None = None) -> None:
+        """Change what is given, from now on and for what was counted.
+
+        Raises:
+            ValueError: If a number is out of its range; nothing is changed then.
+            TypeError: If an argument is of a wrong type; nothing is changed then.
+        """
+
+    def _snapshot(self) -> dict[str, Any]: ...
+
+@disjoint_base
+class TokenRetryBudget:
+    """See `sluicegate.TokenRetryBudget`."""
+
+    def __new__(
+        cls, max_tokens: float = 10, token_ratio: float = 0.1, *, name: str | None = None
+    ) -> Self: ...
+    @property
+    def name(self) -> str:
+        """What it is called in rejections, snapshots and metrics."""
+
+    def record_success(self) -> None:
+        """Count a request, or a retry, that succeeded."""
+
+    def record_failure(self) -> None:
+        """Count one that failed and could be retried, or whose answer said not to retry."""
+
+    def try_retry(self) -> RetryPermit | Rejection:
+        """Ask for a retry; never waits.
+
+        Returns:
+            A `RetryPermit`, to hold from the back-off through the attempt, or a falsy `Rejection`
+            with the reason BUDGET.
+        """
+
+    def update(self, *, max_tokens: float | None = None, token_ratio: float | None = None) -> None:
+        """Change what is given; what is left stays the same share of `max_tokens`.
+
+        Raises:
+            ValueError: If a number is out of its range; nothing is changed then.
+            TypeError: If an argument is of a wrong type; nothing is changed then.
+        """
+
+    def _snapshot(self) -> dict[str, Any]: ...
 
 @disjoint_base
 class ManualClock:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sluicegate._enums import Reason
+
 if TYPE_CHECKING:
     from sluicegate._core import Rejection
-    from sluicegate._enums import Reason
 
 
 class SluicegateError(Exception):
@@ -54,10 +55,11 @@ class Rejected(SluicegateError):
 
     def __str__(self) -> str:
         r = self.rejection
-        text = (
-            f"{r.gate!r} rejected {r.criticality.name} work: {r.reason} "
-            f"({r.in_flight} in flight, {r.waiting} waiting, limit {r.limit:g})"
-        )
+        text = f"{r.gate!r} rejected {r.criticality.name} work: {r.reason}"
+        if r.reason is Reason.BUDGET:
+            text += f" ({r.in_flight} of {r.limit:g} retries)"
+        elif r.reason is not Reason.THROTTLED:
+            text += f" ({r.in_flight} in flight, {r.waiting} waiting, limit {r.limit:g})"
         if r.retry_after is not None:
             text += f"; retry after {r.retry_after:.1f} s"
         return text

@@ -19,14 +19,8 @@ def guard_with(
     """Make a decorator that holds a permit while a function, sync or async, runs."""
 
     def decorate(function: F, /) -> F:
-        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-            # Between two items nobody knows whether the consumer ever comes back.
-            msg = (
-                f"guard() takes a function or a coroutine function, got the generator function "
-                f"{function.__qualname__}; hold a permit inside it instead"
-            )
-            raise TypeError(msg)
-        if inspect.iscoroutinefunction(function):
+        refuse_generator_function(function, "hold a permit inside it instead")
+        if is_coroutine_function(function):
 
             @functools.wraps(function)
             async def guarded_async(*args: Any, **kwargs: Any) -> Any:
@@ -43,3 +37,19 @@ def guard_with(
         return cast("F", guarded)
 
     return decorate
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Whether a call of it is awaited; also of an object with an async `__call__`."""
+    call = type(function).__call__
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def refuse_generator_function(function: Callable[..., Any], instead: str) -> None:
+    """Refuse what yields: between two items nobody knows whether the consumer comes back."""
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        msg = (
+            f"guard() takes a function or a coroutine function, got the generator function "
+            f"{function.__qualname__}; {instead}"
+        )
+        raise TypeError(msg)

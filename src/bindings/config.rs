@@ -103,6 +103,13 @@ pub(crate) fn criticality(value: Option<&Bound<'_, PyAny>>) -> PyResult<Critical
     Err(wrong_type("criticality", RANGE, value))
 }
 
+/// The length of a window in seconds; its range is the primitive's.
+pub(crate) fn window(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    const RANGE: &str = "a number of seconds above 0 and at most 3600";
+    let seconds = number("window", RANGE, value)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| out_of_range("window", RANGE, value))
+}
+
 /// A time-out in seconds; `None` is without bound.
 pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     const RANGE: &str = "a number of seconds from 0 to 3600, or None to wait without bound";

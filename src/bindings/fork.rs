@@ -52,6 +52,8 @@ pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn begin_anew() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    // Children of one parent would all draw the same numbers.
+    fastrand::seed(fastrand::u64(..) ^ u64::from(std::process::id()));
     exit::begin_anew();
     let stations: Vec<Arc<dyn Station>> =
         STATIONS.lock().stations.iter().filter_map(Weak::upgrade).collect();

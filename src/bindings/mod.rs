@@ -18,13 +18,18 @@ mod fork;
 mod imports;
 mod interpreters;
 mod limiter;
+mod locked;
 mod names;
 mod permit;
 mod queue;
 mod rejection;
+mod retry_budget;
+mod retry_permit;
 mod semaphore;
 mod shared;
+mod throttle;
 mod timers;
+mod token_retry_budget;
 mod wait;
 #[allow(dead_code)] // until the first is awaited
 mod wait_for;
@@ -39,7 +44,7 @@ mod _core {
 
     use super::{
         acquire, classic, clock, exit, fork, interpreters, limiter, permit, queue, rejection,
-        semaphore,
+        retry_budget, retry_permit, semaphore, throttle, token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -57,7 +62,11 @@ mod _core {
         module.add_class::<queue::CoDelQueue>()?;
         module.add_class::<queue::Take>()?;
         module.add_class::<rejection::Rejection>()?;
+        module.add_class::<retry_budget::RetryBudget>()?;
+        module.add_class::<retry_permit::RetryPermit>()?;
         module.add_class::<semaphore::SemaphoreLimiter>()?;
+        module.add_class::<throttle::AdaptiveThrottle>()?;
+        module.add_class::<token_retry_budget::TokenRetryBudget>()?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         exit::install(module.py())?;
         fork::install(module.py())

@@ -212,7 +212,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn outcome_from(value: &Bound<'_, PyAny>) -> PyResult<Outcome> {
+pub(crate) fn outcome_from(value: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let py = value.py();
     for outcome in Outcome::ALL {
         if imports::outcome(py, outcome)?.is(value) {

@@ -20,13 +20,17 @@ pub mod published;
 mod queue;
 mod random;
 mod rejection;
+mod retry_budget;
 mod semaphore;
 mod service;
 mod slots;
+mod throttle;
 mod time;
+mod token_retry_budget;
 mod turns;
 mod waitable;
 mod wakes;
+mod window;
 
 pub use classic::ClassicLimiter;
 pub use codel::Codel;
@@ -40,9 +44,12 @@ pub use queue::{
     Take, Taken, Wait, Work,
 };
 pub use rejection::{Reason, Rejection};
+pub use retry_budget::{RetryBudget, RetryBudgetConfig, RetryBudgetSnapshot, RetryPermit};
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
 pub use service::ServiceEstimate;
 pub use slots::{MAX_COST, MAX_LIMIT};
+pub use throttle::{AdaptiveThrottle, ThrottleConfig, ThrottleSnapshot};
 pub use time::Time;
+pub use token_retry_budget::{TokenRetryBudget, TokenRetryBudgetConfig, TokenRetryBudgetSnapshot};
 pub use waitable::Waitable;
 pub use wakes::{Wake, Wakes};
