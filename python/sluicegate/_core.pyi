@@ -14,6 +14,7 @@ __all__ = [
     "BaseLimiter",
     "ClassicLimiter",
     "CoDelQueue",
+    "Codel",
     "ManualClock",
     "Permit",
     "Rejection",
@@ -319,6 +320,32 @@ class Window:
     def __new__(
         cls, *, min_duration: float, max_duration: float, min_samples: int, min_rtt: float
     ) -> Self: ...
+
+@disjoint_base
+class Codel:
+    """See `sluicegate.classic.Codel`."""
+
+    def __new__(
+        cls, *, target: float = 0.005, interval: float = 0.1, clock: Clock | None = None
+    ) -> Self: ...
+    @property
+    def target(self) -> float:
+        """The target delay, in seconds."""
+
+    @property
+    def interval(self) -> float:
+        """Over how many seconds the smallest delay is taken."""
+
+    @property
+    def load(self) -> float:
+        """The smallest delay of this interval by twice the target, in percent, at most 100."""
+
+    def overloaded(self, delay: float, /) -> bool:
+        """Say whether an item that is dequeued now is to be rejected.
+
+        Args:
+            delay: For how many seconds it has waited, from 0 to 3600.
+        """
 
 @disjoint_base
 class CoDelQueue(Generic[_T]):

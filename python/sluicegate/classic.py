@@ -4,9 +4,10 @@
 
     limiter = ClassicLimiter(Aimd(max_limit=100))
 
-The algorithms are those of Netflix's concurrency-limits (Java), with its defaults, number for
-number. They are here for comparison, and for people who come from them. Each of them fails badly
-somewhere, by a fault that is named with it; where it matters, use a `SemaphoreLimiter`.
+The limits are those of Netflix's concurrency-limits (Java), with its defaults, number for number;
+`Codel` is that of Facebook's folly. They are here for comparison, and for people who come from
+them. Each of them fails badly somewhere, by a fault that is named with it; where it matters, use a
+`SemaphoreLimiter` or a `CoDelQueue`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "Aimd",
     "Algorithm",
     "ClassicLimiter",
+    "Codel",
     "Fixed",
     "Gradient",
     "Gradient2",
@@ -283,3 +285,33 @@ def _insist(parameter: str, kinds: str, value: object, types: Any) -> None:
     if not isinstance(value, types):
         msg = f"{parameter} must be {kinds}, got {value!r}"
         raise TypeError(msg)
+
+
+class Codel(_core.Codel):
+    """Controlled delay as in Facebook's folly: asked at each dequeue whether to reject the item.
+
+    If the smallest delay within the last `interval` was above `target`, what has waited for more
+    than twice the target is to be rejected.
+
+        if codel.overloaded(time.monotonic() - item.queued_at):
+            reject(item)
+
+    Known fault: it sees only what is dequeued, so that a queue whose workers are stuck keeps its
+    items for ever, and the published 5 and 100 ms fit services of a few milliseconds only.
+
+    Args:
+        target: The target delay, in seconds, above 0.
+        interval: Over how many seconds the smallest delay is taken, longer than the target and at
+            most 3600.
+        clock: Where time comes from; default: the monotonic clock of the system.
+
+    Raises:
+        ValueError: If a span is out of its range.
+        TypeError: If an argument is of a wrong type.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        spans = f"target {self.target:g} s, interval {self.interval:g} s"
+        return f"<Codel: {spans}, load {self.load:.0f} %>"

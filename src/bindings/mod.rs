@@ -12,6 +12,7 @@
 mod acquire;
 mod classic;
 mod clock;
+mod codel;
 mod config;
 mod exit;
 mod fork;
@@ -43,8 +44,8 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, classic, clock, exit, fork, interpreters, limiter, permit, queue, rejection,
-        retry_budget, retry_permit, semaphore, throttle, token_retry_budget,
+        acquire, classic, clock, codel, exit, fork, interpreters, limiter, permit, queue,
+        rejection, retry_budget, retry_permit, semaphore, throttle, token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -57,6 +58,7 @@ mod _core {
         module.add_class::<classic::ClassicLimiter>()?;
         module.add_class::<classic::Window>()?;
         module.add_class::<clock::ManualClock>()?;
+        module.add_class::<codel::Codel>()?;
         module.add_class::<limiter::BaseLimiter>()?;
         module.add_class::<permit::Permit>()?;
         module.add_class::<queue::CoDelQueue>()?;
