@@ -5,6 +5,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::permit::in_destructor;
+use super::queue::{Get, Putting};
 use super::wait::{self, NEW, OVER, Place, Quest, REFUSED, Stage};
 
 /// What an await is for that gains an object and no permit: `None` for tokens, an
@@ -18,14 +19,38 @@ pub(crate) trait Errand: Quest<Gain = Py<PyAny>> + Send + Sync {
 /// so that everything that takes a coroutine takes it.
 #[pyclass(frozen, module = "sluicegate._core")]
 pub(crate) struct Wait {
-    errand: Box<dyn Errand>,
+    errand: Errands,
     stage: Stage,
     place: Place,
 }
 
+/// Those of a queue are inside, which saves an allocation for each item.
+pub(crate) enum Errands {
+    Get(Get),
+    Put(Putting),
+    Other(Box<dyn Errand>),
+}
+
+impl std::ops::Deref for Errands {
+    type Target = dyn Errand;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Get(errand) => errand,
+            Self::Put(errand) => errand,
+            Self::Other(errand) => &**errand,
+        }
+    }
+}
+
 impl Wait {
     pub(crate) fn new(errand: impl Errand + 'static) -> Self {
-        Self { errand: Box::new(errand), stage: Stage::new(), place: Place::default() }
+        Self::of(Errands::Other(Box::new(errand)))
+    }
+
+    pub(crate) fn of(errand: Errands) -> Self {
+        Self { errand, stage: Stage::new(), place: Place::default() }
     }
 
     fn step<'py>(&self, py: Python<'py>) -> PyResult<Step<'py>> {

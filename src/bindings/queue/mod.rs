@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use self::core::{Answer, Core, Terms};
-use errand::{Get, GetFor, Putting};
+use errand::GetFor;
+pub(crate) use errand::{Get, Putting};
 use hooks::Hooks;
 pub(crate) use take::Take;
 
@@ -18,7 +19,7 @@ use super::clock::Clock;
 use super::names::Names;
 use super::shared::Shared;
 use super::wait::{self, refuse_on_event_loop};
-use super::wait_for::Wait;
+use super::wait_for::{Errands, Wait};
 use super::waiter::Station;
 use super::{config, imports};
 use crate::primitives::{Channel, ItemId, QueueConfig, Time, Waitable, Wakes};
@@ -101,7 +102,7 @@ impl CoDelQueue {
     ) -> PyResult<Wait> {
         let terms = Terms::new(criticality, deadline, operation, cancellable)?;
         let timeout = config::timeout(timeout)?;
-        Ok(Wait::new(Putting::new(slf, item.unbind(), terms, timeout)?))
+        Ok(Wait::of(Errands::Put(Putting::new(slf, item.unbind(), terms, timeout)?)))
     }
 
     #[pyo3(
@@ -138,7 +139,7 @@ impl CoDelQueue {
     fn get(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Wait> {
         let timeout = config::timeout(timeout)?;
         slf.get().core.say_what_is_not_learnt(slf.py())?;
-        Ok(Wait::new(Get::new(slf, timeout, GetFor::Await)))
+        Ok(Wait::of(Errands::Get(Get::new(slf, timeout, GetFor::Await))))
     }
 
     #[pyo3(signature = (*, timeout = None))]
@@ -161,7 +162,7 @@ impl CoDelQueue {
 
     fn __anext__(slf: &Bound<'_, Self>) -> PyResult<Wait> {
         slf.get().core.say_what_is_not_learnt(slf.py())?;
-        Ok(Wait::new(Get::new(slf, None, GetFor::Iteration)))
+        Ok(Wait::of(Errands::Get(Get::new(slf, None, GetFor::Iteration))))
     }
 
     #[pyo3(signature = (ticket, /))]

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::CoDelQueue;
 use super::errand::{Get, GetFor};
 use crate::bindings::wait::{self, Done, refuse_on_event_loop};
-use crate::bindings::wait_for::Wait;
+use crate::bindings::wait_for::{Errands, Wait};
 use crate::primitives::Work;
 
 /// An item for `with` or `async with`, once; the block is the work on it, which is
@@ -71,7 +71,7 @@ impl Take {
 impl Take {
     fn __aenter__(slf: &Bound<'_, Self>) -> PyResult<Wait> {
         slf.get().enter()?;
-        Ok(Wait::new(Self::get(slf)))
+        Ok(Wait::of(Errands::Get(Self::get(slf))))
     }
 
     fn __aexit__(
