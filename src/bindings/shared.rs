@@ -325,7 +325,7 @@ impl<P: Hosted> Station for Shared<P> {
         if self.clock.is_manual() {
             return Ok(());
         }
-        self.timers.watch(event_loop);
+        self.timers.watch(event_loop)?;
         self.timers.check(py, self.due())
     }
 

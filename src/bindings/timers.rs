@@ -53,18 +53,21 @@ impl Timers {
     }
 
     /// Keeps a timer for a loop from now on, for as long as it has waiters.
-    pub(crate) fn watch(&self, event_loop: &Bound<'_, PyAny>) {
+    pub(crate) fn watch(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
         let is_known = {
             let armed = self.armed.lock();
             armed.iter().any(|timer| timer.event_loop.is(event_loop))
         };
-        if !is_known {
-            self.forget_the_idle();
-            let event_loop = event_loop.clone().unbind();
-            let mut armed = self.armed.lock();
-            armed.push(Armed { event_loop, at: Time::MAX, handle: None });
-            self.publish(&armed);
+        if is_known {
+            return Ok(());
         }
+        let forgotten = self.forget_the_closed(event_loop.py());
+        self.forget_the_idle();
+        let event_loop = event_loop.clone().unbind();
+        let mut armed = self.armed.lock();
+        armed.push(Armed { event_loop, at: Time::MAX, handle: None });
+        self.publish(&armed);
+        forgotten
     }
 
     /// Whether no timer would fire after `due`.
@@ -227,8 +230,26 @@ impl Timers {
         forgotten
     }
 
-    /// Drops the timers of loops without waiters: of those that were closed with
-    /// a timer set, which never fires.
+    /// Drops the timers of loops that were closed with a timer set, which never
+    /// fires.
+    fn forget_the_closed(&self, py: Python<'_>) -> PyResult<()> {
+        let loops: Vec<_> = {
+            let armed = self.armed.lock();
+            armed.iter().map(|timer| timer.event_loop.clone_ref(py)).collect()
+        };
+        let mut first_error = Ok(());
+        for event_loop in loops {
+            let event_loop = event_loop.bind(py);
+            let (is_closed, error) = insist(py, || is_closed(event_loop));
+            first_error = first_error.and(error);
+            if is_closed == Some(true) {
+                drop(self.forget(event_loop));
+            }
+        }
+        first_error
+    }
+
+    /// Drops the timers of loops without waiters.
     fn forget_the_idle(&self) {
         let Some(station) = self.station.upgrade() else {
             return;

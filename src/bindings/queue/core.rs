@@ -8,7 +8,7 @@ use pyo3::types::PyString;
 use super::hooks::Hooks;
 use crate::bindings::rejection::Rejection;
 use crate::bindings::shared::{Hosted, Shared};
-use crate::bindings::waiter::{self, Waiter};
+use crate::bindings::waiter::{self, Station, Waiter};
 use crate::bindings::{config, imports};
 use crate::primitives::{
     Channel, Criticality, ItemId, Offer, Put, Reason, Rejection as Refusal, Take, Taken, Ticket,
@@ -175,7 +175,12 @@ impl Core {
     ) -> PyResult<Result<ItemId, Put<Py<PyAny>>>> {
         let (id, at) = match done {
             Done::Accepted(id, at) => (id, at),
-            Done::Else(put) => return delivered.map(|()| Err(put)),
+            Done::Else(put) => {
+                if let (Err(_), Put::Waiting(ticket, _)) = (&delivered, &put) {
+                    self.cancel(py, *ticket)?;
+                }
+                return delivered.map(|()| Err(put));
+            }
             Done::Not => return Err(PyRuntimeError::new_err("no answer")),
         };
         match delivered.and_then(|()| self.watch_here(py, at)) {
@@ -249,25 +254,22 @@ impl Core {
         (take, work): Begun,
         delivered: PyResult<()>,
     ) -> PyResult<Answer> {
-        let answer = match take {
-            Take::Taken(taken) => {
-                if let Err(error) = delivered {
-                    self.put_back(py, taken, work);
-                    return Err(error);
-                }
-                return Ok(Answer::Got(taken.item, work));
-            }
-            Take::Waiting(ticket) => Answer::Waiting(ticket),
-            Take::Empty => Answer::Empty,
-            Take::Closed => Answer::Closed,
-            Take::TimedOut => Answer::TimedOut,
-            Take::Unknown => Answer::Unknown,
+        let Err(error) = delivered else {
+            return Ok(match take {
+                Take::Taken(taken) => Answer::Got(taken.item, work),
+                Take::Waiting(ticket) => Answer::Waiting(ticket),
+                Take::Empty => Answer::Empty,
+                Take::Closed => Answer::Closed,
+                Take::TimedOut => Answer::TimedOut,
+                Take::Unknown => Answer::Unknown,
+            });
         };
-        if let (Err(error), Answer::Waiting(ticket)) = (delivered, &answer) {
-            let _ = self.change_surely(py, |items, now| ((), items.cancel(now, *ticket)));
-            return Err(error);
+        match take {
+            Take::Taken(taken) => self.put_back(py, taken, work),
+            Take::Waiting(ticket) => self.cancel(py, ticket)?,
+            _ => {}
         }
-        Ok(answer)
+        Err(error)
     }
 
     fn put_back(&self, py: Python<'_>, taken: Taken<Py<PyAny>>, work: Option<Work>) {
