@@ -85,7 +85,8 @@ fn spoil(step: &mut toml::Value, key: &str) {
         toml::Value::String(text) => text.push('?'),
         toml::Value::Array(names) => names.push("nobody".into()),
         toml::Value::Table(values) => drop(values.insert("nobody".into(), 1.into())),
-        toml::Value::Boolean(_) | toml::Value::Datetime(_) => {}
+        toml::Value::Boolean(truth) => *truth = !*truth,
+        toml::Value::Datetime(_) => {}
     }
 }
 

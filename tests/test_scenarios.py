@@ -66,6 +66,8 @@ def spoilt(scenario: Scenario) -> Iterator[tuple[int, str, Scenario]]:
 
 def another(value: Any) -> Any:
     match value:
+        case bool():
+            return not value
         case str():
             return value + "?"
         case list():

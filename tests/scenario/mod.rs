@@ -1,15 +1,22 @@
 //! The step scenarios: their format and how they are played.
 
+mod awaited;
+mod checks;
 mod format;
+mod limiter;
+mod loops;
 mod player;
+
+use awaited::OnLoops;
+use limiter::Limiter;
 
 /// # Errors
 /// What is wrong with the scenario, or with what is played: the first thing that
 /// did not come as expected, and in which step.
 pub fn play(text: &str) -> Result<(), String> {
-    let scenario: format::Scenario = toml::from_str(text).map_err(|error| error.to_string())?;
-    if scenario.about.trim().is_empty() {
-        return Err("it says nothing about itself".into());
+    let file = format::File::read(text)?;
+    match file.subject.as_str() {
+        "limiter" => player::play::<OnLoops<Limiter>>(file),
+        other => Err(format!("nothing to play is called {other}")),
     }
-    player::Player::new(&scenario.limiter)?.play(&scenario.steps)
 }
