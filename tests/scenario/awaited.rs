@@ -38,7 +38,7 @@ pub trait Awaited: Sized {
         home: Home,
         task: &Asking<Self::Wish>,
         sleeper: &mut Option<Sleeper>,
-    ) -> Reply;
+    ) -> (Reply, Wakes<Sleeper>);
 
     /// What has come of it for a task that was woken.
     fn claim(&mut self, now: Time, name: &str, ticket: Ticket) -> (Claimed, Wakes<Sleeper>);
@@ -48,7 +48,10 @@ pub trait Awaited: Sized {
         false
     }
 
-    fn look(&self, loops: &Loops<Self>, now: Time, then: &Self::Then) -> Played;
+    /// Becomes what it is in the child of a fork, in which nobody waits.
+    fn fork(&mut self) {}
+
+    fn look(&mut self, loops: &Loops<Self>, now: Time, then: &Self::Then) -> Played;
 
     /// Gives back all that is held, when nobody waits any more.
     fn end(&mut self, loops: &mut Loops<Self>, now: Time) -> Played;
@@ -56,13 +59,13 @@ pub trait Awaited: Sized {
 
 /// The answer to a task that asks.
 pub enum Reply {
-    Answered(&'static str),
+    Answered(String),
     Waiting(Ticket),
 }
 
 /// The answer to a task that was woken.
 pub enum Claimed {
-    Answered(&'static str),
+    Answered(String),
     Waiting,
 }
 
@@ -140,10 +143,10 @@ impl<S: Awaited> Subject for OnLoops<S> {
         self.subject.begin_step();
     }
 
-    fn act(&mut self, now: Time, action: &Self::Action) -> Played<Answer> {
+    fn act(&mut self, now: &mut Time, action: &Self::Action) -> Played<Answer> {
         match action {
-            Action::OnLoops(action) => self.act_on_loops(now, action).map(|()| "done".into()),
-            Action::Own(action) => self.subject.act(&mut self.loops, now, action),
+            Action::OnLoops(action) => self.act_on_loops(*now, action).map(|()| "done".into()),
+            Action::Own(action) => self.subject.act(&mut self.loops, *now, action),
         }
     }
 
@@ -164,11 +167,12 @@ impl<S: Awaited> Subject for OnLoops<S> {
 
     fn fork(&mut self) -> Played {
         drop(self.subject.primitive_mut().reset());
+        self.subject.fork();
         self.loops.fork();
         Ok(())
     }
 
-    fn look(&self, now: Time, then: &S::Then) -> Played {
+    fn look(&mut self, now: Time, then: &S::Then) -> Played {
         self.subject.look(&self.loops, now, then)
     }
 

@@ -26,6 +26,11 @@ impl File {
             found => Err(format!("one table has to say what is played: {found:?}")),
         }
     }
+
+    /// Which kind of its subject.
+    pub fn kind(&self) -> Option<&str> {
+        self.config.get("kind")?.as_str()
+    }
 }
 
 /// What is done and what must come of it.

@@ -2,31 +2,38 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use sluicegate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, Permit, SemaphoreLimiter, Ticket, Time, Waitable, Wakes,
+    Admission, Ask, Claim, ConfigError, Home, Outcome, Permit, Rejection, Snapshot, Ticket, Time,
+    Waitable, Wakes,
 };
 
 use super::awaited::{Asking, Awaited, Claimed, Reply, timeout};
 use super::checks::{Played, check, check_counts, check_names, check_near, check_rejected};
 use super::format::Answer;
 use super::loops::{Loops, Place, Sleeper};
+use super::words::{Ending, Exception, main_loop};
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    kind: Kind,
-    limit: f64,
-}
+/// A limiter that is played.
+pub trait Limits: Waitable<Sleeper> + Sized {
+    /// The table of the file that makes one.
+    type Config: DeserializeOwned;
+    /// What `update` changes.
+    type Update: DeserializeOwned;
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    Semaphore,
+    fn make(config: Self::Config) -> Result<Self, ConfigError>;
+    fn change(&mut self, now: Time, update: &Self::Update) -> Result<Wakes<Sleeper>, ConfigError>;
+    fn try_acquire(&mut self, now: Time, ask: &Ask) -> Result<Permit, Rejection>;
+    fn acquire(&mut self, now: Time, ask: &Ask, sleeper: &mut Option<Sleeper>) -> Admission;
+    fn claim(&mut self, now: Time, ticket: Ticket) -> (Claim, Wakes<Sleeper>);
+    fn release(&mut self, now: Time, permit: Permit, outcome: Outcome) -> Wakes<Sleeper>;
+    fn count_stray_release(&mut self);
+    fn snapshot(&self, now: Time) -> Snapshot;
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum Action {
+pub enum Action<U> {
     TryAcquire {
         #[serde(rename = "try_acquire")]
         name: String,
@@ -40,7 +47,7 @@ pub enum Action {
         name: String,
         #[serde(default = "one")]
         cost: i64,
-        #[serde(rename = "loop", default = "main")]
+        #[serde(rename = "loop", default = "main_loop")]
         on: String,
         timeout: Option<f64>,
         #[serde(default)]
@@ -66,28 +73,8 @@ pub enum Action {
         name: String,
     },
     Update {
-        #[serde(rename = "update")]
-        limit: f64,
+        update: U,
     },
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    #[default]
-    Success,
-    Ignored,
-    Overload,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub enum Exception {
-    CancelledError,
-    GeneratorExit,
-    KeyboardInterrupt,
-    Rejected,
-    TimeoutError,
-    ValueError,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,9 +102,9 @@ enum Held {
     Released,
 }
 
-/// The semaphore limiter.
-pub struct Limiter {
-    limiter: SemaphoreLimiter<Sleeper>,
+/// A limiter, and the permits that it gave.
+pub struct Limiter<L> {
+    limiter: L,
     held: BTreeMap<String, Held>,
 }
 
@@ -126,7 +113,7 @@ pub struct Wish {
     timeout: Option<Duration>,
 }
 
-impl Limiter {
+impl<L: Limits> Limiter<L> {
     fn try_acquire(&mut self, now: Time, home: Home, name: &str, cost: i64) -> &'static str {
         let Some(mut ask) = ask(cost) else {
             return "error";
@@ -166,28 +153,27 @@ impl Limiter {
     }
 }
 
-impl Awaited for Limiter {
-    type Config = Config;
-    type Action = Action;
+impl<L: Limits> Awaited for Limiter<L> {
+    type Config = L::Config;
+    type Action = Action<L::Update>;
     type Then = Then;
-    type Primitive = SemaphoreLimiter<Sleeper>;
+    type Primitive = L;
     type Wish = Wish;
 
-    fn new(config: Config) -> Played<Self> {
-        let Kind::Semaphore = config.kind;
-        let limiter = SemaphoreLimiter::new(config.limit).map_err(|error| error.to_string())?;
+    fn new(config: L::Config) -> Played<Self> {
+        let limiter = L::make(config).map_err(|error| error.to_string())?;
         Ok(Self { limiter, held: BTreeMap::new() })
     }
 
-    fn primitive(&self) -> &SemaphoreLimiter<Sleeper> {
+    fn primitive(&self) -> &L {
         &self.limiter
     }
 
-    fn primitive_mut(&mut self) -> &mut SemaphoreLimiter<Sleeper> {
+    fn primitive_mut(&mut self) -> &mut L {
         &mut self.limiter
     }
 
-    fn act(&mut self, loops: &mut Loops<Self>, now: Time, action: &Action) -> Played<Answer> {
+    fn act(&mut self, loops: &mut Loops<Self>, now: Time, action: &Self::Action) -> Played<Answer> {
         match action {
             Action::TryAcquire { name, cost, on } => {
                 let place = loops.place(on.as_deref())?;
@@ -215,7 +201,7 @@ impl Awaited for Limiter {
                 }
                 other => Err(format!("{name} holds no permit: {other:?}")),
             },
-            Action::Update { limit } => Ok(match self.limiter.update(now, *limit) {
+            Action::Update { update } => Ok(match self.limiter.change(now, update) {
                 Ok(wakes) => {
                     loops.deliver(self, now, wakes, None);
                     "done".into()
@@ -231,25 +217,26 @@ impl Awaited for Limiter {
         home: Home,
         task: &Asking<Wish>,
         sleeper: &mut Option<Sleeper>,
-    ) -> Reply {
+    ) -> (Reply, Wakes<Sleeper>) {
         let Some(mut ask) = ask(task.wish.cost) else {
-            return Reply::Answered("error");
+            return (Reply::Answered("error".into()), Wakes::none());
         };
         ask.home = Some(home);
         ask.max_wait = task.wish.timeout;
-        match self.limiter.acquire(now, &ask, sleeper) {
-            Admission::Admitted(permit) => Reply::Answered(self.hold(&task.name, permit)),
-            Admission::Rejected(_) => Reply::Answered("timed_out"),
+        let reply = match self.limiter.acquire(now, &ask, sleeper) {
+            Admission::Admitted(permit) => Reply::Answered(self.hold(&task.name, permit).into()),
+            Admission::Rejected(_) => Reply::Answered("timed_out".into()),
             Admission::Waiting(ticket) => Reply::Waiting(ticket),
-        }
+        };
+        (reply, Wakes::none())
     }
 
     fn claim(&mut self, now: Time, name: &str, ticket: Ticket) -> (Claimed, Wakes<Sleeper>) {
         let (claim, wakes) = self.limiter.claim(now, ticket);
         let claimed = match claim {
-            Claim::Admitted(permit) => Claimed::Answered(self.hold(name, permit)),
+            Claim::Admitted(permit) => Claimed::Answered(self.hold(name, permit).into()),
             Claim::Waiting => Claimed::Waiting,
-            Claim::Rejected(_) => Claimed::Answered("timed_out"),
+            Claim::Rejected(_) => Claimed::Answered("timed_out".into()),
         };
         (claimed, wakes)
     }
@@ -258,7 +245,7 @@ impl Awaited for Limiter {
         matches!(self.held.get(name), Some(Held::Holding(_)))
     }
 
-    fn look(&self, loops: &Loops<Self>, now: Time, then: &Then) -> Played {
+    fn look(&mut self, loops: &Loops<Self>, now: Time, then: &Then) -> Played {
         let snapshot = self.limiter.snapshot(now);
         let next_expiry = self.limiter.next_expiry();
         check("in_flight", then.in_flight, snapshot.in_flight)?;
@@ -292,7 +279,8 @@ impl Awaited for Limiter {
                 loops.deliver(self, now, wakes, None);
             }
         }
-        let left = (self.limiter.in_flight(), self.limiter.waiting());
+        let snapshot = self.limiter.snapshot(now);
+        let left = (snapshot.in_flight, snapshot.waiting);
         let text = || format!("after the last step: in flight and waiting are {left:?}");
         if left == (0, 0) { Ok(()) } else { Err(text()) }
     }
@@ -302,34 +290,6 @@ fn ask(cost: i64) -> Option<Ask> {
     Ask::new(u32::try_from(cost).ok()?).ok()
 }
 
-impl From<Ending> for Outcome {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Success => Self::Success,
-            Ending::Ignored => Self::Ignored,
-            Ending::Overload => Self::Overload,
-        }
-    }
-}
-
-/// How a permit classifies an exception that ends its block.
-impl From<Exception> for Outcome {
-    fn from(raises: Exception) -> Self {
-        match raises {
-            Exception::TimeoutError => Self::Overload,
-            Exception::CancelledError
-            | Exception::GeneratorExit
-            | Exception::KeyboardInterrupt
-            | Exception::Rejected
-            | Exception::ValueError => Self::Ignored,
-        }
-    }
-}
-
 fn one() -> i64 {
     1
-}
-
-fn main() -> String {
-    "main".into()
 }

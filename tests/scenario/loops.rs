@@ -48,7 +48,7 @@ pub struct Loops<S: Awaited> {
     first: usize,
     tasks: BTreeMap<String, Task>,
     /// What those were answered who had waited, during this step, in order.
-    answered: Vec<(String, &'static str)>,
+    answered: Vec<(String, String)>,
 }
 
 impl<S: Awaited> Loops<S> {
@@ -100,7 +100,7 @@ impl<S: Awaited> Loops<S> {
 
     /// Those who had waited and were answered so during this step.
     pub fn answered(&self, with: &str) -> impl Iterator<Item = &str> {
-        let those = self.answered.iter().filter(move |(_, answer)| *answer == with);
+        let those = self.answered.iter().filter(move |(_, answer)| answer == with);
         those.map(|(name, _)| name.as_str())
     }
 
@@ -115,7 +115,7 @@ impl<S: Awaited> Loops<S> {
         let on = self.open(on)?;
         self.check_free(subject, &task.name)?;
         self.all[on].ready.push_back(Callback::Start(task));
-        self.settle(subject, now, on).map(Answer::from)
+        self.settle(subject, now, on).map(Answer::Word)
     }
 
     /// Wakes, from `here` if a loop runs; whoever cannot be woken is passed over.
@@ -157,8 +157,8 @@ impl<S: Awaited> Loops<S> {
     }
 
     /// Runs a loop until it is idle; how a task that started there fared.
-    pub fn settle(&mut self, subject: &mut S, now: Time, on: usize) -> Played<&'static str> {
-        let mut answer = "done";
+    pub fn settle(&mut self, subject: &mut S, now: Time, on: usize) -> Played<String> {
+        let mut answer = String::from("done");
         while !self.all[on].ready.is_empty() {
             answer = self.run_one(subject, now, on)?.unwrap_or(answer);
         }
@@ -174,7 +174,7 @@ impl<S: Awaited> Loops<S> {
         Ok(())
     }
 
-    fn run_one(&mut self, subject: &mut S, now: Time, on: usize) -> Played<Option<&'static str>> {
+    fn run_one(&mut self, subject: &mut S, now: Time, on: usize) -> Played<Option<String>> {
         match self.all[on].ready.pop_front() {
             None => Ok(None),
             Some(Callback::Start(task)) => Ok(Some(self.begin(subject, now, &task, on))),
@@ -188,24 +188,23 @@ impl<S: Awaited> Loops<S> {
         }
     }
 
-    fn begin(
-        &mut self,
-        subject: &mut S,
-        now: Time,
-        task: &Asking<S::Wish>,
-        on: usize,
-    ) -> &'static str {
+    fn begin(&mut self, subject: &mut S, now: Time, task: &Asking<S::Wish>, on: usize) -> String {
         let mut sleeper = Some(Sleeper(task.name.clone()));
-        let ticket = match subject.ask(now, self.all[on].home, task, &mut sleeper) {
-            Reply::Answered(answer) => return answer,
-            Reply::Waiting(ticket) => ticket,
+        let (reply, wakes) = subject.ask(now, self.all[on].home, task, &mut sleeper);
+        let (answer, ticket) = match reply {
+            Reply::Answered(answer) => (answer, None),
+            Reply::Waiting(ticket) if task.is_cancelled => ("cancelled".into(), Some(ticket)),
+            Reply::Waiting(ticket) => ("waiting".into(), Some(ticket)),
         };
-        let mut waiting = Task { ticket, on, is_due: false, is_cancelled: false };
-        if task.is_cancelled {
-            waiting.cancel(&mut self.all[on], &task.name);
+        if let Some(ticket) = ticket {
+            let mut waiting = Task { ticket, on, is_due: false, is_cancelled: false };
+            if task.is_cancelled {
+                waiting.cancel(&mut self.all[on], &task.name);
+            }
+            self.tasks.insert(task.name.clone(), waiting);
         }
-        self.tasks.insert(task.name.clone(), waiting);
-        if task.is_cancelled { "cancelled" } else { "waiting" }
+        self.deliver(subject, now, wakes, Some(on));
+        answer
     }
 
     fn resume(&mut self, subject: &mut S, now: Time, name: String, on: usize) -> Played {

@@ -2,13 +2,20 @@
 
 mod awaited;
 mod checks;
+mod classic;
 mod format;
 mod limiter;
 mod loops;
 mod player;
+mod queue;
+mod queue_steps;
+mod semaphore;
+mod words;
 
 use awaited::OnLoops;
 use limiter::Limiter;
+use queue::Queue;
+use sluicegate::primitives::{ClassicLimiter, SemaphoreLimiter};
 
 /// # Errors
 /// What is wrong with the scenario, or with what is played: the first thing that
@@ -16,7 +23,11 @@ use limiter::Limiter;
 pub fn play(text: &str) -> Result<(), String> {
     let file = format::File::read(text)?;
     match file.subject.as_str() {
-        "limiter" => player::play::<OnLoops<Limiter>>(file),
+        "limiter" if file.kind() == Some("semaphore") => {
+            player::play::<OnLoops<Limiter<SemaphoreLimiter<_>>>>(file)
+        }
+        "limiter" => player::play::<OnLoops<Limiter<ClassicLimiter<_>>>>(file),
+        "queue" => player::play::<OnLoops<Queue>>(file),
         other => Err(format!("nothing to play is called {other}")),
     }
 }

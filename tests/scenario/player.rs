@@ -19,7 +19,8 @@ pub trait Subject: Sized {
     /// Forgets what came of the last step.
     fn begin_step(&mut self) {}
 
-    fn act(&mut self, now: Time, action: &Self::Action) -> Played<Answer>;
+    /// Only what tells of a longer time moves the clock.
+    fn act(&mut self, now: &mut Time, action: &Self::Action) -> Played<Answer>;
 
     /// Lets happen what the passing of time brings.
     fn advance(&mut self, _from: Time, _to: Time) -> Played {
@@ -29,11 +30,13 @@ pub trait Subject: Sized {
     /// Becomes what it is in the child of a fork.
     fn fork(&mut self) -> Played;
 
-    fn look(&self, now: Time, then: &Self::Then) -> Played;
+    fn look(&mut self, now: Time, then: &Self::Then) -> Played;
 
     /// After the last step nothing may be left when all is cancelled and given
     /// back.
-    fn end(self, now: Time) -> Played;
+    fn end(self, _now: Time) -> Played {
+        Ok(())
+    }
 }
 
 pub fn play<S: Subject>(file: File) -> Played {
@@ -63,7 +66,7 @@ fn play_step<S: Subject>(
 ) -> Played {
     subject.begin_step();
     let answer = match &step.action {
-        Action::Own(action) => subject.act(*now, action)?,
+        Action::Own(action) => subject.act(now, action)?,
         Action::Common(common) => {
             act_common(subject, now, common)?;
             "done".into()

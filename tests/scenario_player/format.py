@@ -6,6 +6,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from scenario_player.checks import ScenarioError, naming_step
+from scenario_player.classic import ALGORITHMS, Classic
 from scenario_player.kinds import (
     Keys,
     are_tables,
@@ -15,7 +16,8 @@ from scenario_player.kinds import (
     is_text,
     is_true,
 )
-from scenario_player.limiter import Limiter
+from scenario_player.limiter import Semaphore
+from scenario_player.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +28,8 @@ Scenario = dict[str, Any]
 
 # By the table that says what is played.
 SUBJECTS: dict[str, type[Subject]] = {
-    "limiter": Limiter,
+    "limiter": Semaphore,
+    "queue": Queue,
 }
 # What can be done whatever the subject.
 COMMON_ACTIONS: list[Keys] = [{"at": is_number}, {"fork": is_true}]
@@ -56,10 +59,16 @@ def load(text: str) -> Scenario:
 def subject_of(scenario: Scenario) -> tuple[str, type[Subject]]:
     """Return the table that says what is played, and who plays it."""
     match [table for table in SUBJECTS if table in scenario]:
+        case ["limiter"] if is_classic(scenario["limiter"]):
+            return "limiter", Classic
         case [table]:
             return table, SUBJECTS[table]
         case tables:
             raise ScenarioError(f"one table has to say what is played: {tables}")
+
+
+def is_classic(limiter: object) -> bool:
+    return isinstance(limiter, dict) and limiter.get("kind") in ALGORITHMS
 
 
 def check_step(step: Step, subject: type[Subject]) -> None:

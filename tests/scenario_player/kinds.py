@@ -36,12 +36,25 @@ def is_table(value: object) -> bool:
     return isinstance(value, dict)
 
 
+def is_table_of(keys: Keys) -> Callable[[object], bool]:
+    def is_it(value: object) -> bool:
+        return isinstance(value, dict) and all(
+            key in keys and keys[key](item) for key, item in value.items()
+        )
+
+    return is_it
+
+
 def are_tables(value: object) -> bool:
     return isinstance(value, list) and all(map(is_table, value))
 
 
 def are_names(value: object) -> bool:
     return isinstance(value, list) and all(map(is_text, value))
+
+
+def are_words(value: object) -> bool:
+    return isinstance(value, dict) and all(map(is_text, value.values()))
 
 
 def are_counts(value: object) -> bool:

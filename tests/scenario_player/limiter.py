@@ -1,8 +1,7 @@
-"""The semaphore limiter."""
+"""The limiters, and the permits that they give."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -17,30 +16,23 @@ from scenario_player.kinds import (
     is_text,
     is_truth,
 )
-from scenario_player.loops import OnLoops, timeout_of
-from sluicegate import Acquire, Outcome, Permit, Rejected, Rejection, SemaphoreLimiter
+from scenario_player.loops import OnLoops, run_at_once, timeout_of
+from scenario_player.words import EXCEPTIONS, OUTCOMES
+from sluicegate import Acquire, Rejection, SemaphoreLimiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
 
     from scenario_player.kinds import Keys
     from scenario_player.subject import NewLoop, Step
-    from sluicegate import ManualClock
-
-OUTCOMES = {str(outcome): outcome for outcome in Outcome}
-EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
-    "CancelledError": asyncio.CancelledError,
-    "GeneratorExit": GeneratorExit,
-    "KeyboardInterrupt": KeyboardInterrupt,
-    "Rejected": lambda: Rejected(Rejection("downstream", "limit")),
-    "TimeoutError": TimeoutError,
-    "ValueError": ValueError,
-}
+    from sluicegate import ManualClock, Permit
+    from sluicegate._limiter import BaseLimiter
 
 
 class Limiter(OnLoops):
-    CONFIG: ClassVar[Keys] = {"kind": {"semaphore"}.__contains__, "limit": is_number}
+    """Any limiter; those who know which one make it."""
+
     ACTIONS: ClassVar[list[Keys]] = [
         {"try_acquire": is_text, "cost": is_integer, "loop": is_text},
         {
@@ -53,7 +45,6 @@ class Limiter(OnLoops):
         {"release": is_text, "outcome": OUTCOMES.__contains__, "loop": is_text},
         {"release": is_text, "raises": EXCEPTIONS.__contains__, "loop": is_text},
         {"forget": is_text},
-        {"update": is_number},
         *OnLoops.LOOP_ACTIONS,
     ]
     THEN: ClassVar[Keys] = {
@@ -74,11 +65,22 @@ class Limiter(OnLoops):
 
     def __init__(self, config: dict[str, Any], clock: ManualClock, new_loop: NewLoop) -> None:
         super().__init__(config, clock, new_loop)
-        self.limiter = SemaphoreLimiter(config["limit"], clock=clock)
+        self.limiter = self.make(config)
         # Kept, so that it is not their collection that takes them out of the line.
         self.wishes: dict[str, Acquire] = {}
         self.permits: dict[str, Permit] = {}
         self.held: set[str] = set()
+
+    def make(self, config: dict[str, Any]) -> BaseLimiter:
+        raise NotImplementedError
+
+    def update(self, update: Any) -> None:
+        """Change the limiter.
+
+        Raises:
+            ValueError: If a value is out of its range.
+        """
+        raise NotImplementedError
 
     def act(self, step: Step) -> str:
         match step:
@@ -90,9 +92,9 @@ class Limiter(OnLoops):
                 return self.release(name, step)
             case {"forget": name}:
                 self.forget(name)
-            case {"update": limit}:
+            case {"update": update}:
                 try:
-                    self.limiter.update(limit=limit)
+                    self.update(update)
                 except ValueError:
                     return "error"
             case _:
@@ -217,15 +219,6 @@ def leave(permit: Permit, exception: BaseException | None) -> None:
         raise ScenarioError(f"the block ended by {caught!r}, not by {exception!r}")
 
 
-def run_at_once(coroutine: Coroutine[Any, Any, None]) -> None:
-    try:
-        coroutine.send(None)
-    except StopIteration:
-        return
-    coroutine.close()
-    raise ScenarioError("leaving the block suspends")
-
-
 def end_block(permit: Permit, exception: BaseException | None) -> None:
     with permit:
         if exception is not None:
@@ -254,3 +247,15 @@ class Entered:
         trace: TracebackType | None,
     ) -> None:
         return await self.acquire.__aexit__(class_, exception, trace)
+
+
+class Semaphore(Limiter):
+    CONFIG: ClassVar[Keys] = {"kind": {"semaphore"}.__contains__, "limit": is_number}
+    ACTIONS: ClassVar[list[Keys]] = [{"update": is_number}, *Limiter.ACTIONS]
+    limiter: SemaphoreLimiter
+
+    def make(self, config: dict[str, Any]) -> SemaphoreLimiter:
+        return SemaphoreLimiter(config["limit"], clock=self.clock)
+
+    def update(self, update: float) -> None:
+        self.limiter.update(limit=update)

@@ -210,3 +210,12 @@ def timeout_of(step: Step) -> float | None:
     if timeout is not None and not 0 <= timeout <= LONGEST_WAIT:
         raise ScenarioError(f"no such timeout: {timeout}")
     return timeout
+
+
+def run_at_once(coroutine: Coroutine[Any, Any, None]) -> None:
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise ScenarioError("leaving the block suspends")

@@ -31,7 +31,7 @@ def play(scenario: Scenario, new_loop: NewLoop = asyncio.new_event_loop) -> None
     clock = ManualClock()
     try:
         played = subject(scenario[table], clock, new_loop)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ScenarioError(str(error)) from error
     Player(played, clock).play(scenario["step"])
 
