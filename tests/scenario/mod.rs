@@ -1,6 +1,7 @@
 //! The step scenarios: their format and how they are played.
 
 mod awaited;
+mod budget;
 mod checks;
 mod classic;
 mod format;
@@ -9,13 +10,19 @@ mod loops;
 mod player;
 mod queue;
 mod queue_steps;
+mod retries;
 mod semaphore;
+mod throttle;
+mod token_budget;
 mod words;
 
 use awaited::OnLoops;
+use budget::Budget;
 use limiter::Limiter;
 use queue::Queue;
 use sluicegate::primitives::{ClassicLimiter, SemaphoreLimiter};
+use throttle::Throttle;
+use token_budget::TokenBudget;
 
 /// # Errors
 /// What is wrong with the scenario, or with what is played: the first thing that
@@ -27,6 +34,9 @@ pub fn play(text: &str) -> Result<(), String> {
             player::play::<OnLoops<Limiter<SemaphoreLimiter<_>>>>(file)
         }
         "limiter" => player::play::<OnLoops<Limiter<ClassicLimiter<_>>>>(file),
+        "throttle" => player::play::<Throttle>(file),
+        "budget" => player::play::<Budget>(file),
+        "token_budget" => player::play::<TokenBudget>(file),
         "queue" => player::play::<OnLoops<Queue>>(file),
         other => Err(format!("nothing to play is called {other}")),
     }

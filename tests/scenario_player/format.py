@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+from scenario_player.budgets import Budget, TokenBudget
 from scenario_player.checks import ScenarioError, naming_step
 from scenario_player.classic import ALGORITHMS, Classic
 from scenario_player.kinds import (
@@ -18,6 +19,7 @@ from scenario_player.kinds import (
 )
 from scenario_player.limiter import Semaphore
 from scenario_player.queue import Queue
+from scenario_player.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +31,9 @@ Scenario = dict[str, Any]
 # By the table that says what is played.
 SUBJECTS: dict[str, type[Subject]] = {
     "limiter": Semaphore,
+    "throttle": Throttle,
+    "budget": Budget,
+    "token_budget": TokenBudget,
     "queue": Queue,
 }
 # What can be done whatever the subject.
