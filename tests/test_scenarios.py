@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,76 +61,38 @@ def spoilt(scenario: Scenario) -> Iterator[tuple[int, str, Scenario]]:
             values = changed["step"][index]
             values = values if key == "expect" else values["then"]
             if key in values:
-                values[key] = another(values[key])
+                values[key] = another(key, values[key])
                 yield index + 1, key, changed
 
 
-def another(value: Any) -> Any:
+def another(key: str, value: Any) -> Any:
     match value:
+        case bool():
+            return not value
         case str():
             return value + "?"
         case list():
             return [*value, "nobody"]
         case dict():
-            return value | {"nobody": 1}
+            return value | {"nobody": "nothing" if key in {"got", "refused"} else 1}
         case _:
             return 1.0 if value == math.inf else value + 1
 
 
-SOUND = """
-    about = "A permit is taken and given back."
-    [limiter]
-    kind = "semaphore"
-    limit = 1
-    [[step]]
-    try_acquire = "a"
-    cost = 1
-    expect = "admitted"
-    then = { in_flight = 1 }
-    [[step]]
-    release = "a"
-"""
+FAULTS = tomllib.loads((ROOT.parent / "scenario_faults.toml").read_text("utf-8"))["scenario"]
 
 
-def test_a_sound_scenario_is_played() -> None:
-    play(load(SOUND))
+@pytest.mark.parametrize("faulty", FAULTS)
+def test_a_sound_scenario_is_played(faulty: Scenario) -> None:
+    play(load(faulty["sound"]))
 
 
 @pytest.mark.parametrize(
-    ("part", "replacement"),
-    [
-        ("about", "abuot"),
-        ("limit = 1", "limit = 1\nlimits = 1"),
-        ('kind = "semaphore"', 'kind = "semaphor"'),
-        ("limit = 1", "limit = 0"),
-        ("try_acquire", "tryacquire"),
-        ("expect = ", "expects = "),
-        ("in_flight", "inflight"),
-        ("in_flight = 1", "in_flight = 1.0"),
-        ("in_flight = 1", 'in_flight = "1"'),
-        ("cost = 1", "cost = 1.0"),
-        ("cost = 1", "cost = true"),
-        ("cost = 1", "timeout = 1"),
-        ("cost = 1", 'acquire = "b"'),
-        ("cost = 1", 'loop = "all"'),
-        ('release = "a"', 'release = "b"'),
-        ('release = "a"', 'cancel = "a"'),
-        ('release = "a"', 'release = "a"\ncost = 1'),
-        ('release = "a"', 'release = "a"\nraises = "OSError"'),
-        ('release = "a"', 'release = "a"\noutcome = "failure"'),
-        ('release = "a"', 'try_acquire = "a"'),
-        ('release = "a"', 'acquire = "b"\ntimeout = -1'),
-        ('release = "a"', "at = -1"),
-        ('release = "a"', "at = inf"),
-        ('release = "a"', 'settle = "main"'),
-        ('release = "a"', 'tick = "main"'),
-        ('release = "a"', 'close_loop = "main"'),
-        ('release = "a"', "fork = false"),
-        ('release = "a"', "then = { waited = { b = 0 } }"),
-    ],
+    ("sound", "part", "replacement"),
+    [(faulty["sound"], *fault) for faulty in FAULTS for fault in faulty["faults"]],
 )
-def test_what_is_not_of_the_format_is_refused(part: str, replacement: str) -> None:
-    broken = SOUND.replace(part, replacement, 1)
-    assert broken != SOUND
+def test_what_is_not_of_the_format_is_refused(sound: str, part: str, replacement: str) -> None:
+    broken = sound.replace(part, replacement, 1)
+    assert broken != sound
     with pytest.raises(ScenarioError):
         play(load(broken))

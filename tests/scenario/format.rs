@@ -1,170 +1,91 @@
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Scenario {
-    pub about: String,
-    pub limiter: Limiter,
-    #[serde(rename = "step")]
-    pub steps: Vec<Step>,
+use super::checks::Played;
+
+/// A scenario before it is known what its subject can do.
+pub struct File {
+    /// The name of the one table that makes what is played.
+    pub subject: String,
+    pub config: Value,
+    pub steps: Vec<Table>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limiter {
-    pub kind: Kind,
-    pub limit: f64,
+impl File {
+    pub fn read(text: &str) -> Played<Self> {
+        let mut file: Table = text.parse().map_err(|error| format!("no TOML: {error}"))?;
+        let about: String = take(&mut file, "about")?.ok_or("it does not say what it is about")?;
+        if about.trim().is_empty() {
+            return Err("it says nothing about itself".into());
+        }
+        let steps = take(&mut file, "step")?.ok_or("it has no steps")?;
+        let mut subjects = file.into_iter();
+        match (subjects.next(), subjects.next()) {
+            (Some((subject, config)), None) => Ok(Self { subject, config, steps }),
+            found => Err(format!("one table has to say what is played: {found:?}")),
+        }
+    }
+
+    /// Which kind of its subject.
+    pub fn kind(&self) -> Option<&str> {
+        self.config.get("kind")?.as_str()
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    Semaphore,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "toml::Table")]
-pub struct Step {
-    pub action: Action,
-    pub expect: Option<String>,
-    pub then: Then,
+/// What is done and what must come of it.
+pub struct Step<A, T> {
+    pub action: Action<A>,
+    pub expect: Option<Answer>,
+    pub then: T,
 }
 
 /// What a step does: told by its keys, of which only `expect` and `then` go with
 /// every action.
 #[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Action<A> {
+    Common(Common),
+    Own(A),
+}
+
+/// What can be done whatever the subject.
+#[derive(Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum Action {
-    TryAcquire {
-        #[serde(rename = "try_acquire")]
-        name: String,
-        #[serde(default = "one")]
-        cost: i64,
-        #[serde(rename = "loop")]
-        on: Option<String>,
-    },
-    Acquire {
-        #[serde(rename = "acquire")]
-        name: String,
-        #[serde(default = "one")]
-        cost: i64,
-        #[serde(rename = "loop", default = "main")]
-        on: String,
-        timeout: Option<f64>,
-        #[serde(default)]
-        cancelled: bool,
-    },
-    Release {
-        #[serde(rename = "release")]
-        name: String,
-        #[serde(default)]
-        outcome: Ending,
-        #[serde(rename = "loop")]
-        on: Option<String>,
-    },
-    Raise {
-        #[serde(rename = "release")]
-        name: String,
-        raises: Exception,
-        #[serde(rename = "loop")]
-        on: Option<String>,
-    },
-    Forget {
-        #[serde(rename = "forget")]
-        name: String,
-    },
-    Cancel {
-        #[serde(rename = "cancel")]
-        name: String,
-    },
-    Update {
-        #[serde(rename = "update")]
-        limit: f64,
-    },
-    At {
-        at: f64,
-    },
-    Tick {
-        #[serde(rename = "tick")]
-        on: String,
-    },
-    Settle {
-        #[serde(rename = "settle")]
-        on: String,
-    },
-    CloseLoop {
-        #[serde(rename = "close_loop")]
-        on: String,
-    },
-    Fork {
-        fork: bool,
-    },
+pub enum Common {
+    At { at: f64 },
+    Fork { fork: bool },
     Look {},
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    #[default]
-    Success,
-    Ignored,
-    Overload,
+/// The answer to a step.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    Word(String),
+    Number(f64),
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub enum Exception {
-    CancelledError,
-    GeneratorExit,
-    KeyboardInterrupt,
-    Rejected,
-    TimeoutError,
-    ValueError,
+impl From<&str> for Answer {
+    fn from(word: &str) -> Self {
+        Self::Word(word.into())
+    }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Then {
-    pub in_flight: Option<u64>,
-    pub waiting: Option<usize>,
-    pub limit: Option<f64>,
-    pub saturation: Option<f64>,
-    pub oldest_wait: Option<f64>,
-    pub next_expiry: Option<f64>,
-    pub admitted: Option<Vec<String>>,
-    pub timed_out: Option<Vec<String>>,
-    pub waited: Option<BTreeMap<String, f64>>,
-    pub outcomes: Option<BTreeMap<String, u64>>,
-    pub rejected: Option<BTreeMap<String, u64>>,
-    pub revoked: Option<u64>,
-    pub stray_releases: Option<u64>,
-}
-
-impl TryFrom<toml::Table> for Step {
-    type Error = String;
-
-    fn try_from(mut keys: toml::Table) -> Result<Self, String> {
+impl<A: DeserializeOwned, T: DeserializeOwned + Default> Step<A, T> {
+    pub fn read(mut keys: Table) -> Played<Self> {
         let expect = take(&mut keys, "expect")?;
         let then = take(&mut keys, "then")?.unwrap_or_default();
         let names: Vec<_> = keys.keys().cloned().collect();
         // An untagged enum only says that nothing fits.
-        let action = Action::deserialize(toml::Value::Table(keys)).map_err(|_| {
+        let action = Action::deserialize(Value::Table(keys)).map_err(|_| {
             format!("no action has just these keys, or a value is of a wrong type: {names:?}")
         })?;
         Ok(Self { action, expect, then })
     }
 }
 
-fn take<'de, T: Deserialize<'de>>(keys: &mut toml::Table, key: &str) -> Result<Option<T>, String> {
+fn take<T: DeserializeOwned>(keys: &mut Table, key: &str) -> Played<Option<T>> {
     let value = keys.remove(key).map(T::deserialize).transpose();
     value.map_err(|error| format!("{key}: {error}"))
-}
-
-fn one() -> i64 {
-    1
-}
-
-fn main() -> String {
-    "main".into()
 }

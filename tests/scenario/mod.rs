@@ -1,15 +1,43 @@
 //! The step scenarios: their format and how they are played.
 
+mod awaited;
+mod budget;
+mod checks;
+mod classic;
 mod format;
+mod limiter;
+mod loops;
 mod player;
+mod queue;
+mod queue_steps;
+mod retries;
+mod semaphore;
+mod throttle;
+mod token_budget;
+mod words;
+
+use awaited::OnLoops;
+use budget::Budget;
+use limiter::Limiter;
+use queue::Queue;
+use sluicegate::primitives::{ClassicLimiter, SemaphoreLimiter};
+use throttle::Throttle;
+use token_budget::TokenBudget;
 
 /// # Errors
 /// What is wrong with the scenario, or with what is played: the first thing that
 /// did not come as expected, and in which step.
 pub fn play(text: &str) -> Result<(), String> {
-    let scenario: format::Scenario = toml::from_str(text).map_err(|error| error.to_string())?;
-    if scenario.about.trim().is_empty() {
-        return Err("it says nothing about itself".into());
+    let file = format::File::read(text)?;
+    match file.subject.as_str() {
+        "limiter" if file.kind() == Some("semaphore") => {
+            player::play::<OnLoops<Limiter<SemaphoreLimiter<_>>>>(file)
+        }
+        "limiter" => player::play::<OnLoops<Limiter<ClassicLimiter<_>>>>(file),
+        "throttle" => player::play::<Throttle>(file),
+        "budget" => player::play::<Budget>(file),
+        "token_budget" => player::play::<TokenBudget>(file),
+        "queue" => player::play::<OnLoops<Queue>>(file),
+        other => Err(format!("nothing to play is called {other}")),
     }
-    player::Player::new(&scenario.limiter)?.play(&scenario.steps)
 }
