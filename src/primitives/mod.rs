@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod bucket;
 mod codel;
 mod criticality;
 mod error;
@@ -15,6 +16,7 @@ mod operations;
 mod outcome;
 mod permit;
 mod queue;
+mod refill;
 mod rejection;
 mod semaphore;
 mod service;
@@ -24,6 +26,7 @@ mod turns;
 mod waitable;
 mod wakes;
 
+pub use bucket::{BucketSnapshot, Taking, TokenAsk, TokenBucket};
 pub use codel::Codel;
 pub use criticality::Criticality;
 pub use error::ConfigError;
@@ -34,6 +37,7 @@ pub use queue::{
     Channel, CoDelQueue, ItemId, Level, MAX_CAPACITY, News, Offer, Put, QueueConfig, QueueSnapshot,
     Take, Taken, Wait, Work,
 };
+pub use refill::MAX_TOKENS;
 pub use rejection::{Reason, Rejection};
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
 pub use service::ServiceEstimate;
