@@ -3,7 +3,7 @@
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::primitives::{Criticality, Outcome, Reason};
 
@@ -96,6 +96,15 @@ pub(crate) fn reason(py: Python<'_>, value: Reason) -> PyResult<Bound<'_, PyAny>
     let members = MEMBERS
         .get_or_try_init(py, || members(reason_type(py)?, Reason::ALL.map(Reason::as_str)))?;
     members.bind(py).get_item(value.index())
+}
+
+/// How often which outcome was seen, but for those that were not.
+pub(crate) fn outcomes<'py>(py: Python<'py>, counts: &[u64; 3]) -> PyResult<Bound<'py, PyDict>> {
+    let counted = PyDict::new(py);
+    for outcome in Outcome::ALL.into_iter().filter(|outcome| counts[outcome.index()] > 0) {
+        counted.set_item(self::outcome(py, outcome)?, counts[outcome.index()])?;
+    }
+    Ok(counted)
 }
 
 /// The members of an enum that have these values.

@@ -16,6 +16,7 @@ mod exit;
 mod fork;
 mod imports;
 mod interpreters;
+mod names;
 mod permit;
 mod rejection;
 mod semaphore;

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -7,6 +6,7 @@ use pyo3::types::{PyDict, PyString};
 
 use super::acquire::{Acquire, Admits, Limiter, acquire_blocking};
 use super::clock::Clock;
+use super::names::Names;
 use super::permit::Permit;
 use super::rejection::Rejection;
 use super::shared::{Hosted, Shared};
@@ -26,6 +26,8 @@ pub(crate) struct SemaphoreLimiter {
 
 type Core = Shared<Semaphore<Waiter>>;
 
+static NAMES: Names = Names::new("limiter");
+
 #[pymethods]
 impl SemaphoreLimiter {
     #[new]
@@ -39,7 +41,7 @@ impl SemaphoreLimiter {
         let limit = config::number("limit", "a number above 0 and at most 1e9", limit)?;
         let primitive = Semaphore::new(limit)?;
         let clock = Clock::new(clock)?;
-        let name = config::text("name", name)?.unwrap_or_else(|| next_name(py));
+        let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
         Ok(Self { core: Shared::new(primitive, name, clock) })
     }
 
@@ -161,14 +163,7 @@ impl SemaphoreLimiter {
             rejected.set_item(imports::reason(py, reason)?, snapshot.rejected[reason.index()])?;
         }
         values.set_item("rejected", rejected)?;
-        let outcomes = PyDict::new(py);
-        for outcome in
-            Outcome::ALL.into_iter().filter(|outcome| snapshot.outcomes[outcome.index()] > 0)
-        {
-            outcomes
-                .set_item(imports::outcome(py, outcome)?, snapshot.outcomes[outcome.index()])?;
-        }
-        values.set_item("outcomes", outcomes)?;
+        values.set_item("outcomes", imports::outcomes(py, &snapshot.outcomes)?)?;
         values.set_item("revoked", snapshot.revoked)?;
         values.set_item("stray_releases", snapshot.stray_releases)?;
         values.set_item("next_expiry", next_expiry.map(Time::as_secs_f64))?;
@@ -218,16 +213,6 @@ fn home(py: Python<'_>) -> PyResult<Home> {
         Some(event_loop) => waiter::home_of(event_loop.as_unbound()),
         None => waiter::home_of_thread(),
     })
-}
-
-/// "limiter", "limiter-2", …
-fn next_name(py: Python<'_>) -> Py<PyString> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let name = match MADE.fetch_add(1, Ordering::Relaxed) + 1 {
-        1 => "limiter".to_string(),
-        number => format!("limiter-{number}"),
-    };
-    PyString::new(py, &name).unbind()
 }
 
 impl Admits for Core {
