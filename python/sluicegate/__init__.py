@@ -6,6 +6,12 @@ what it cannot do it refuses early, cheaply, on purpose and counted.
 
 from __future__ import annotations
 
+from sluicegate._bucket import (
+    BucketSnapshot,
+    KeyedBucketSnapshot,
+    KeyedTokenBucket,
+    TokenBucket,
+)
 from sluicegate._clock import Clock, ManualClock
 from sluicegate._core import Acquire, Permit, Rejection, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
@@ -16,8 +22,11 @@ from sluicegate._snapshot import Snapshot
 
 __all__ = [
     "Acquire",
+    "BucketSnapshot",
     "Clock",
     "Criticality",
+    "KeyedBucketSnapshot",
+    "KeyedTokenBucket",
     "Limit",
     "Limiter",
     "ManualClock",
@@ -29,5 +38,6 @@ __all__ = [
     "SemaphoreLimiter",
     "SluicegateError",
     "Snapshot",
+    "TokenBucket",
     "__version__",
 ]

@@ -107,6 +107,15 @@ pub(crate) fn outcomes<'py>(py: Python<'py>, counts: &[u64; 3]) -> PyResult<Boun
     Ok(counted)
 }
 
+/// How often work was rejected for which reason, but for those that never applied.
+pub(crate) fn reasons<'py>(py: Python<'py>, counts: &[u64; 12]) -> PyResult<Bound<'py, PyDict>> {
+    let counted = PyDict::new(py);
+    for reason in Reason::ALL.into_iter().filter(|reason| counts[reason.index()] > 0) {
+        counted.set_item(self::reason(py, reason)?, counts[reason.index()])?;
+    }
+    Ok(counted)
+}
+
 /// The members of an enum that have these values.
 fn members<'py, V, const N: usize>(
     class: &Bound<'py, PyType>,

@@ -10,12 +10,16 @@
 #![allow(clippy::unused_self)]
 
 mod acquire;
+mod bucket;
 mod clock;
 mod config;
 mod exit;
 mod fork;
 mod imports;
 mod interpreters;
+mod keyed_bucket;
+#[allow(dead_code)] // not all of it is used yet
+mod locked;
 mod names;
 mod permit;
 mod rejection;
@@ -23,7 +27,6 @@ mod semaphore;
 mod shared;
 mod timers;
 mod wait;
-#[allow(dead_code)] // until the first is awaited
 mod wait_for;
 mod waiter;
 
@@ -34,7 +37,10 @@ use pyo3::prelude::*;
 mod _core {
     use pyo3::prelude::*;
 
-    use super::{acquire, clock, exit, fork, interpreters, permit, rejection, semaphore};
+    use super::{
+        acquire, bucket, clock, exit, fork, interpreters, keyed_bucket, permit, rejection,
+        semaphore,
+    };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
     // them before an interpreter is refused, for all interpreters.
@@ -42,7 +48,9 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreters::refuse_all_but_the_main()?;
         module.add_class::<acquire::Acquire>()?;
+        module.add_class::<bucket::TokenBucket>()?;
         module.add_class::<clock::ManualClock>()?;
+        module.add_class::<keyed_bucket::KeyedTokenBucket>()?;
         module.add_class::<permit::Permit>()?;
         module.add_class::<rejection::Rejection>()?;
         module.add_class::<semaphore::SemaphoreLimiter>()?;

@@ -14,7 +14,7 @@ use super::wait::refuse_on_event_loop;
 use super::waiter::{self, Station, Waiter};
 use super::{config, imports};
 use crate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, Rejection as Refusal,
+    Admission, Ask, Claim, Outcome, Permit as Right, Rejection as Refusal,
     SemaphoreLimiter as Semaphore, Ticket, Time, Waitable, Wakes,
 };
 
@@ -157,12 +157,7 @@ impl SemaphoreLimiter {
         values.set_item("oldest_wait", snapshot.oldest_wait.as_secs_f64())?;
         values.set_item("saturation", snapshot.saturation)?;
         values.set_item("admitted", snapshot.admitted)?;
-        let rejected = PyDict::new(py);
-        for reason in Reason::ALL.into_iter().filter(|reason| snapshot.rejected[reason.index()] > 0)
-        {
-            rejected.set_item(imports::reason(py, reason)?, snapshot.rejected[reason.index()])?;
-        }
-        values.set_item("rejected", rejected)?;
+        values.set_item("rejected", imports::reasons(py, &snapshot.rejected)?)?;
         values.set_item("outcomes", imports::outcomes(py, &snapshot.outcomes)?)?;
         values.set_item("revoked", snapshot.revoked)?;
         values.set_item("stray_releases", snapshot.stray_releases)?;
@@ -191,7 +186,7 @@ impl SemaphoreLimiter {
         mut ask: Ask,
     ) -> PyResult<Result<Right, Refusal>> {
         let (py, core) = (slf.py(), &slf.get().core);
-        ask.home = Some(home(py)?);
+        ask.home = Some(waiter::home_here(py)?);
         let (answer, delivered) =
             core.change(py, |state, now| state.try_acquire_behind(now, &ask))?;
         if let Err(error) = delivered {
@@ -205,14 +200,6 @@ impl SemaphoreLimiter {
     pub(crate) fn core(&self) -> &(dyn Admits + 'static) {
         &*self.core
     }
-}
-
-/// Where the caller is: on a loop, or in a plain thread.
-fn home(py: Python<'_>) -> PyResult<Home> {
-    Ok(match imports::running_loop(py)? {
-        Some(event_loop) => waiter::home_of(event_loop.as_unbound()),
-        None => waiter::home_of_thread(),
-    })
 }
 
 impl Admits for Core {

@@ -179,6 +179,14 @@ pub(crate) fn home_of_thread() -> Home {
     HOME.with(|home| *home)
 }
 
+/// Where the caller is: on a loop, or in a plain thread.
+pub(crate) fn home_here(py: Python<'_>) -> PyResult<Home> {
+    Ok(match imports::running_loop(py)? {
+        Some(event_loop) => home_of(event_loop.as_unbound()),
+        None => home_of_thread(),
+    })
+}
+
 /// A future for one wait on the running loop, and the waiter that wakes it.
 pub(crate) fn task_waiter<'py>(
     event_loop: &Bound<'py, PyAny>,

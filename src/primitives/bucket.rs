@@ -195,6 +195,14 @@ impl<W> TokenBucket<W> {
         (self.try_take(now, ask), wakes)
     }
 
+    /// Whether it can ever have what is asked for.
+    ///
+    /// # Errors
+    /// If that is more than the burst.
+    pub fn check(&self, ask: &TokenAsk) -> Result<(), ConfigError> {
+        ask.check(&self.turns.room.refill)
+    }
+
     /// Whether the answer may depend on where an ask comes from: whoever asks shows
     /// that its home is not blocked.
     #[must_use]
