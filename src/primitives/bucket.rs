@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::error::shown;
 use super::line::Arrival;
 use super::refill::{Contents, MAX_TOKENS, NANO, Refill, nano_tokens};
 use super::turns::{Room, Turn, Turns};
@@ -29,7 +30,7 @@ impl TokenAsk {
         if (1e-9..=MAX_TOKENS).contains(&n) {
             Ok(Self { cost: nano_tokens(n), ..Self::one() })
         } else {
-            Err(ConfigError::new("n", n, N))
+            Err(ConfigError::new("n", shown(n), N))
         }
     }
 
@@ -55,7 +56,7 @@ impl TokenAsk {
         if refill.can_hold(self.cost) {
             return Ok(());
         }
-        let text = format!("{} with a burst of {}", self.tokens(), refill.burst());
+        let text = format!("{} with a burst of {}", shown(self.tokens()), shown(refill.burst()));
         Err(ConfigError::new("n", text, N))
     }
 }
@@ -300,7 +301,7 @@ impl<W> TokenBucket<W> {
     /// If `n` is not from −1e9 to 1e9.
     pub fn adjust(&mut self, now: Time, n: f64) -> Result<Wakes<W>, ConfigError> {
         if !(-MAX_TOKENS..=MAX_TOKENS).contains(&n) {
-            return Err(ConfigError::new("n", n, "a number of tokens from -1e9 to 1e9"));
+            return Err(ConfigError::new("n", shown(n), "a number of tokens from -1e9 to 1e9"));
         }
         let now = self.turns.tick(now);
         let amount = nano_tokens(n.abs());

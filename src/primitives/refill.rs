@@ -1,3 +1,4 @@
+use super::error::shown;
 use super::{ConfigError, Time};
 
 /// The most tokens that a bucket can hold, that can be taken at once, and that can
@@ -33,14 +34,14 @@ impl Refill {
     /// default those of one second, and at least 1.
     pub(crate) fn new(rate: f64, per: f64, burst: Option<f64>) -> Result<Self, ConfigError> {
         if !(1e-9..=1e9).contains(&per) {
-            return Err(ConfigError::new("per", per, PER));
+            return Err(ConfigError::new("per", shown(per), PER));
         }
         // Division rounds: the bounds themselves belong to the range.
         if !(rate > 0.0 && (1e-6..=1e9).contains(&(rate / per))) {
-            return Err(ConfigError::new("rate", rate, RATE));
+            return Err(ConfigError::new("rate", shown(rate), RATE));
         }
         if let Some(burst) = burst.filter(|burst| !(1e-9..=MAX_TOKENS).contains(burst)) {
-            return Err(ConfigError::new("burst", burst, BURST));
+            return Err(ConfigError::new("burst", shown(burst), BURST));
         }
         let (gain, parts) = ratio(rate, per);
         let tokens = burst.unwrap_or((rate / per).max(1.0));
