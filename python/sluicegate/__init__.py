@@ -6,6 +6,12 @@ what it cannot do it refuses early, cheaply, on purpose and counted.
 
 from __future__ import annotations
 
+from sluicegate._bucket import (
+    BucketSnapshot,
+    KeyedBucketSnapshot,
+    KeyedTokenBucket,
+    TokenBucket,
+)
 from sluicegate._classify import Classify
 from sluicegate._clock import Clock, ManualClock
 from sluicegate._core import Acquire, Permit, Rejection, RetryPermit, Take, __version__
@@ -26,10 +32,13 @@ from sluicegate._throttle import AdaptiveThrottle, ThrottleSnapshot
 __all__ = [
     "Acquire",
     "AdaptiveThrottle",
+    "BucketSnapshot",
     "Classify",
     "Clock",
     "CoDelQueue",
     "Criticality",
+    "KeyedBucketSnapshot",
+    "KeyedTokenBucket",
     "Limit",
     "Limiter",
     "ManualClock",
@@ -48,6 +57,7 @@ __all__ = [
     "Snapshot",
     "Take",
     "ThrottleSnapshot",
+    "TokenBucket",
     "TokenRetryBudget",
     "TokenRetryBudgetSnapshot",
     "__version__",

@@ -31,12 +31,19 @@ class ManualClock(_core.ManualClock):
     __slots__ = ()
 
     async def settle(self, seconds: float = 0.0, /) -> None:
-        """Advance, then let the tasks of this loop run that were woken by it.
+        """Advance, and let the tasks of this loop run that are woken on the way, each in its time.
 
         Args:
             seconds: As in `advance()`.
         """
-        self.advance(seconds)
+        target = self._target(seconds)
+        self._step(self._target(0))  # what is due already
+        await self._let_run()
+        while not self._step(target):
+            await self._let_run()
+        await self._let_run()
+
+    async def _let_run(self) -> None:
         # A wake-up takes one turn of the loop to reach its task and one to run it. Those who
         # were answered on other loops and threads run on their own, so that there is an end.
         await asyncio.sleep(0)

@@ -15,6 +15,7 @@ __all__ = [
     "ClassicLimiter",
     "CoDelQueue",
     "Codel",
+    "KeyedTokenBucket",
     "ManualClock",
     "Permit",
     "Rejection",
@@ -22,6 +23,7 @@ __all__ = [
     "RetryPermit",
     "SemaphoreLimiter",
     "Take",
+    "TokenBucket",
     "TokenRetryBudget",
     "Window",
     "__version__",
@@ -765,6 +767,206 @@ class TokenRetryBudget:
     def _snapshot(self) -> dict[str, Any]: ...
 
 @disjoint_base
+class TokenBucket:
+    """See `sluicegate.TokenBucket`."""
+
+    def __new__(
+        cls,
+        rate: float,
+        *,
+        per: float = 1.0,
+        burst: float | None = None,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    @property
+    def name(self) -> str:
+        """What it is called in errors, snapshots and metrics."""
+
+    @property
+    def rate(self) -> float:
+        """How many tokens come in every `per` seconds."""
+
+    @property
+    def per(self) -> float:
+        """How many seconds the rate is meant for."""
+
+    @property
+    def burst(self) -> float:
+        """How many tokens it holds at most."""
+
+    @property
+    def tokens(self) -> float:
+        """How many tokens are in it; negative in debt."""
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in line."""
+
+    def try_take(self, n: float = 1, /) -> bool:
+        """Take the tokens now or not at all; never waits, and overtakes nobody who waits.
+
+        Args:
+            n: How many, from 1e-9 to the burst, to a billionth.
+
+        Returns:
+            Whether they were taken.
+
+        Raises:
+            ValueError: If `n` is out of its range; above the burst they could never be there.
+        """
+
+    def take(self, n: float = 1, /, *, timeout: float | None = None) -> Coroutine[Any, Any, None]:
+        """Take the tokens, and wait in line until they are there: `await bucket.take()`.
+
+        Nobody is turned away because the wait would be too long: tokens may be given back,
+        others may leave the line, and the rate may be raised. `retry_after()` tells how long it
+        would be.
+
+        Args:
+            n: How many, from 1e-9 to the burst, to a billionth.
+            timeout: For how many seconds it may wait, from 0 to 3600; `None` is without bound.
+
+        Raises:
+            ValueError: If `n` is out of its range.
+            TimeoutError: If it waited for `timeout` seconds.
+            RuntimeError: If it has to wait where no asyncio event loop runs.
+        """
+
+    def take_sync(self, n: float = 1, /, *, timeout: float | None = None) -> None:
+        """Wait in line in this thread, which lets other threads run.
+
+        Args:
+            n: How many, from 1e-9 to the burst, to a billionth.
+            timeout: For how many seconds it may wait, from 0 to 3600; `None` is without bound.
+
+        Raises:
+            ValueError: If `n` is out of its range.
+            TimeoutError: If it waited for `timeout` seconds.
+            RuntimeError: If this thread runs an event loop.
+        """
+
+    def adjust(self, n: float, /) -> None:
+        """Correct what was taken when the true price is known.
+
+        Args:
+            n: How many tokens to give back, at most to the burst; if negative, how many to charge,
+                if need be into debt (of at most 1e9). From -1e9 to 1e9.
+
+        Raises:
+            ValueError: If `n` is out of its range.
+        """
+
+    def retry_after(self, n: float = 1, /) -> float:
+        """Return in how many seconds `try_take(n)` will succeed if nobody else comes.
+
+        It is exact to the nanosecond, but for those who wait in line: they are supposed to take
+        what is theirs as soon as it is there.
+
+        Args:
+            n: How many tokens, from 1e-9 to the burst.
+
+        Raises:
+            ValueError: If `n` is out of its range.
+        """
+
+    def update(self, *, rate: float | None = None, burst: float | None = None) -> None:
+        """Change the rate, the burst, or both, also while others wait.
+
+        The tokens that are there stay, as far as they fit. A burst that was never chosen follows
+        the rate. Who waits for more than a lowered burst is served when the bucket is full, and
+        leaves it in debt.
+
+        Args:
+            rate: How many tokens come in every `per` seconds.
+            burst: How many tokens it holds at most.
+
+        Raises:
+            ValueError: If an argument is out of its range. Nothing is changed then.
+        """
+
+    def _snapshot(self) -> dict[str, Any]: ...
+
+@disjoint_base
+class KeyedTokenBucket:
+    """See `sluicegate.KeyedTokenBucket`."""
+
+    def __new__(
+        cls,
+        rate: float,
+        *,
+        per: float = 1.0,
+        burst: float | None = None,
+        max_keys: int = 10_000,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    @property
+    def name(self) -> str:
+        """What it is called in snapshots and metrics."""
+
+    @property
+    def rate(self) -> float:
+        """How many tokens come for each key in every `per` seconds."""
+
+    @property
+    def per(self) -> float:
+        """How many seconds the rate is meant for."""
+
+    @property
+    def burst(self) -> float:
+        """How many tokens a key can have at most."""
+
+    @property
+    def keys(self) -> int:
+        """How many keys have a bucket of their own."""
+
+    @property
+    def max_keys(self) -> int:
+        """How many keys can have one."""
+
+    def try_take(self, key: str, n: float = 1, /) -> bool:
+        """Take the tokens of a key now or not at all.
+
+        Args:
+            key: Whose tokens.
+            n: How many, from 1e-9 to the burst, to a billionth.
+
+        Returns:
+            Whether they were taken.
+
+        Raises:
+            ValueError: If `n` is out of its range; above the burst they could never be there.
+        """
+
+    def retry_after(self, key: str, n: float = 1, /) -> float:
+        """Return in how many seconds `try_take(key, n)` will succeed if nobody else comes.
+
+        Args:
+            key: Whose tokens.
+            n: How many, from 1e-9 to the burst.
+
+        Raises:
+            ValueError: If `n` is out of its range.
+        """
+
+    def update(self, *, rate: float | None = None, burst: float | None = None) -> None:
+        """Change the rate, the burst, or both, for all keys.
+
+        The tokens that are there stay, as far as they fit. A burst that was never chosen follows
+        the rate. It takes a while if there are many keys: about 0.1 s for a million.
+
+        Args:
+            rate: How many tokens come for each key in every `per` seconds.
+            burst: How many tokens a key can have at most.
+
+        Raises:
+            ValueError: If an argument is out of its range. Nothing is changed then.
+        """
+
+    def _snapshot(self) -> dict[str, Any]: ...
+
+@disjoint_base
 class ManualClock:
     """See `sluicegate.ManualClock`."""
 
@@ -779,4 +981,6 @@ class ManualClock:
             seconds: By how much; finite, 0 or more.
         """
 
+    def _target(self, seconds: float, /) -> int: ...
+    def _step(self, target: int, /) -> bool: ...
     def _has_unclaimed(self) -> bool: ...

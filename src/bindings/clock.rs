@@ -128,6 +128,28 @@ impl ManualTime {
     fn stations(&self) -> Vec<Arc<dyn Station>> {
         self.stations.lock().iter().filter_map(Weak::upgrade).collect()
     }
+
+    /// Goes on to the next expiry, or to the target. What is overdue and stays so does
+    /// not hold it up.
+    fn step(&self, py: Python<'_>, stations: &[Arc<dyn Station>], target: Time) -> PyResult<()> {
+        let now = self.now();
+        let next = { stations.iter() }
+            .filter_map(|station| station.next_expiry())
+            .filter(|&next| next > now)
+            .min();
+        let at = next.map_or(target, |next| next.min(target));
+        self.nanos.fetch_max(at.as_nanos(), Ordering::Relaxed);
+        sweep(py, stations)
+    }
+}
+
+/// Serves all; the first error is returned.
+fn sweep(py: Python<'_>, stations: &[Arc<dyn Station>]) -> PyResult<()> {
+    let mut first_error = Ok(());
+    for station in stations {
+        first_error = first_error.and(station.sweep(py, None));
+    }
+    first_error
 }
 
 /// A clock that stands still until it is told to move.
@@ -153,35 +175,28 @@ impl ManualClock {
     /// Steps through every expiry that falls due on the way, in order.
     #[pyo3(signature = (seconds, /))]
     fn advance(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> PyResult<()> {
-        let seconds = span("seconds", seconds)?;
-        let target =
-            self.time.now().as_nanos().saturating_add(Time::from_secs_f64(seconds).as_nanos());
-        let target = Time::from_nanos(target);
+        let target = Time::from_nanos(self.target(seconds)?);
         let stations = self.time.stations();
-        let mut first_error = Ok(());
-        loop {
-            let now = self.time.now();
-            let next = stations.iter().filter_map(|station| station.next_expiry()).min();
-            // What is overdue happens now; afterwards only later moments count,
-            // so that each turn moves on.
-            let at = next.map_or(target, |next| next.max(now)).min(target);
-            self.time.nanos.fetch_max(at.as_nanos(), Ordering::Relaxed);
-            for station in &stations {
-                first_error = first_error.and(station.sweep(py, None));
-            }
-            let is_done = stations
-                .iter()
-                .filter_map(|station| station.next_expiry())
-                .all(|next| next > target || next <= at);
-            if is_done {
-                break;
-            }
-        }
-        self.time.nanos.fetch_max(target.as_nanos(), Ordering::Relaxed);
-        for station in &stations {
-            first_error = first_error.and(station.sweep(py, None));
+        let mut first_error = sweep(py, &stations);
+        while self.time.now() < target {
+            first_error = first_error.and(self.time.step(py, &stations, target));
         }
         first_error
+    }
+
+    /// The reading in so many seconds, in nanoseconds.
+    #[pyo3(name = "_target", signature = (seconds, /))]
+    fn target(&self, seconds: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let span = Time::from_secs_f64(span("seconds", seconds)?);
+        Ok(self.time.now().as_nanos().saturating_add(span.as_nanos()))
+    }
+
+    /// Steps to the next expiry, but not beyond the target; whether that is reached.
+    #[pyo3(signature = (target, /))]
+    fn _step(&self, py: Python<'_>, target: u64) -> PyResult<bool> {
+        let target = Time::from_nanos(target);
+        self.time.step(py, &self.time.stations(), target)?;
+        Ok(self.time.now() >= target)
     }
 
     /// Whether somebody was answered on this clock who has not run since.

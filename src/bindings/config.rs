@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString};
 
 use super::imports;
-use crate::primitives::{Ask, ConfigError, Criticality};
+use crate::primitives::{Ask, ConfigError, Criticality, TokenAsk};
 
 const LONGEST_WAIT: f64 = 3600.0;
 
@@ -58,6 +58,34 @@ pub(crate) fn ask(cost: Option<&Bound<'_, PyAny>>, timeout: Option<Duration>) ->
     };
     ask.max_wait = timeout;
     Ok(ask)
+}
+
+/// What is asked of a bucket: tokens, and for how long to wait.
+#[inline]
+pub(crate) fn tokens(
+    n: Option<&Bound<'_, PyAny>>,
+    timeout: Option<Duration>,
+) -> PyResult<TokenAsk> {
+    const RANGE: &str = "a number of tokens from 1e-9 to the burst";
+    let mut ask = match n {
+        None => TokenAsk::one(),
+        Some(n) => TokenAsk::new(number("n", RANGE, n)?)?,
+    };
+    ask.max_wait = timeout;
+    Ok(ask)
+}
+
+pub(crate) fn rate(value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    number("rate", "a number that makes 1e-6 to 1e9 tokens a second", value)
+}
+
+/// For how many seconds a rate is meant.
+pub(crate) fn per(value: Option<&Bound<'_, PyAny>>) -> PyResult<f64> {
+    value.map_or(Ok(1.0), |per| number("per", "a number of seconds from 1e-9 to 1e9", per))
+}
+
+pub(crate) fn burst(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>> {
+    value.map(|burst| number("burst", "a number of tokens from 1e-9 to 1e9", burst)).transpose()
 }
 
 /// An integer that fits; not a bool, not a float.

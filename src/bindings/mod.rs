@@ -10,6 +10,7 @@
 #![allow(clippy::unused_self)]
 
 mod acquire;
+mod bucket;
 mod classic;
 mod clock;
 mod codel;
@@ -18,6 +19,7 @@ mod exit;
 mod fork;
 mod imports;
 mod interpreters;
+mod keyed_bucket;
 mod limiter;
 mod locked;
 mod names;
@@ -32,7 +34,6 @@ mod throttle;
 mod timers;
 mod token_retry_budget;
 mod wait;
-#[allow(dead_code)] // until the first is awaited
 mod wait_for;
 mod waiter;
 
@@ -44,8 +45,9 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, classic, clock, codel, exit, fork, interpreters, limiter, permit, queue,
-        rejection, retry_budget, retry_permit, semaphore, throttle, token_retry_budget,
+        acquire, bucket, classic, clock, codel, exit, fork, interpreters, keyed_bucket, limiter,
+        permit, queue, rejection, retry_budget, retry_permit, semaphore, throttle,
+        token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -54,11 +56,13 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreters::refuse_all_but_the_main()?;
         module.add_class::<acquire::Acquire>()?;
+        module.add_class::<bucket::TokenBucket>()?;
         module.add_class::<classic::Algorithm>()?;
         module.add_class::<classic::ClassicLimiter>()?;
         module.add_class::<classic::Window>()?;
         module.add_class::<clock::ManualClock>()?;
         module.add_class::<codel::Codel>()?;
+        module.add_class::<keyed_bucket::KeyedTokenBucket>()?;
         module.add_class::<limiter::BaseLimiter>()?;
         module.add_class::<permit::Permit>()?;
         module.add_class::<queue::CoDelQueue>()?;

@@ -32,3 +32,12 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// A number as people write it: without hundreds of zeros.
+pub(crate) fn shown(value: f64) -> String {
+    if value == 0.0 || (1e-5..1e16).contains(&value.abs()) || !value.is_finite() {
+        format!("{value}")
+    } else {
+        format!("{value:e}")
+    }
+}

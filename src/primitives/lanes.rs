@@ -12,6 +12,7 @@ pub(crate) trait Waits: Linked {
     /// The key of its home.
     fn home(&self) -> usize;
     fn criticality(&self) -> Criticality;
+    fn cost(&self) -> u64;
     /// Whether it stands in its lane.
     fn is_waiting(&self) -> bool;
 }
@@ -30,6 +31,8 @@ pub(crate) struct Lanes {
     heads: [BTreeSet<(u64, usize)>; 4],
     /// How many stand in lanes of homes that are not passed over.
     ready: usize,
+    /// What they ask for together.
+    ready_cost: u128,
 }
 
 #[derive(Debug)]
@@ -42,6 +45,8 @@ struct HomeState {
     members: usize,
     /// How many of them stand in its lanes.
     waiting: usize,
+    /// What they ask for together.
+    waiting_cost: u128,
     is_passed_over: bool,
     /// Has a signal to get that could not be delivered.
     is_unreached: bool,
@@ -54,6 +59,7 @@ impl Lanes {
             keys: HashMap::new(),
             heads: [const { BTreeSet::new() }; 4],
             ready: 0,
+            ready_cost: 0,
         }
     }
 
@@ -68,6 +74,7 @@ impl Lanes {
                 returned: [None; 4],
                 members: 0,
                 waiting: 0,
+                waiting_cost: 0,
                 is_passed_over: false,
                 is_unreached: false,
             })
@@ -107,6 +114,11 @@ impl Lanes {
     /// How many could be next.
     pub(crate) const fn ready(&self) -> usize {
         self.ready
+    }
+
+    /// What they ask for together.
+    pub(crate) const fn ready_cost(&self) -> u128 {
+        self.ready_cost
     }
 
     /// Whether somebody at another home could be next.
@@ -160,9 +172,12 @@ impl Lanes {
             prev
         };
         lane.insert_after(entries, prev, key);
+        let cost = u128::from(entries[key as usize].cost());
         state.waiting += 1;
+        state.waiting_cost += cost;
         if !state.is_passed_over {
             self.ready += 1;
+            self.ready_cost += cost;
         }
         if prev.is_none() && !state.is_passed_over {
             if let Some(old) = old_head {
@@ -176,13 +191,16 @@ impl Lanes {
     pub(crate) fn leave<T: Waits>(&mut self, entries: &mut Slab<T>, key: u32) {
         let entry = &entries[key as usize];
         let (serial, home, class) = (entry.serial(), entry.home(), entry.criticality().index());
+        let cost = u128::from(entry.cost());
         let state = &mut self.homes[home];
         let lane = &mut state.lanes[class];
         let was_head = lane.head() == Some(key);
         lane.unlink(entries, key);
         state.waiting -= 1;
+        state.waiting_cost -= cost;
         if !state.is_passed_over {
             self.ready -= 1;
+            self.ready_cost -= cost;
         }
         if was_head && !state.is_passed_over {
             self.heads[class].remove(&(serial, home));
@@ -197,6 +215,7 @@ impl Lanes {
             return;
         }
         self.ready -= self.homes[home].waiting;
+        self.ready_cost -= self.homes[home].waiting_cost;
         for (class, lane) in self.homes[home].lanes.iter().enumerate() {
             if let Some(head) = lane.head() {
                 self.heads[class].remove(&(entries[head as usize].serial(), home));
@@ -210,6 +229,7 @@ impl Lanes {
             return false;
         }
         self.ready += self.homes[home].waiting;
+        self.ready_cost += self.homes[home].waiting_cost;
         for (class, lane) in self.homes[home].lanes.iter().enumerate() {
             if let Some(head) = lane.head() {
                 self.heads[class].insert((entries[head as usize].serial(), home));

@@ -102,6 +102,10 @@ impl<W> Waits for Entry<W> {
         self.criticality
     }
 
+    fn cost(&self) -> u64 {
+        self.cost
+    }
+
     fn is_waiting(&self) -> bool {
         self.state == State::Waiting
     }
@@ -159,6 +163,11 @@ impl<W> Line<W> {
     /// How many wait who could answer.
     pub(crate) const fn waiting_ready(&self) -> usize {
         self.lanes.ready()
+    }
+
+    /// What these ask for together.
+    pub(crate) const fn ready_cost(&self) -> u128 {
+        self.lanes.ready_cost()
     }
 
     /// Whether no ticket is out, waiting or not.

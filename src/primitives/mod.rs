@@ -5,10 +5,12 @@
 
 #![deny(unsafe_code)]
 
+mod bucket;
 mod classic;
 mod codel;
 mod criticality;
 mod error;
+mod keyed_bucket;
 mod lanes;
 pub mod limits;
 mod line;
@@ -19,11 +21,13 @@ mod permit;
 pub mod published;
 mod queue;
 mod random;
+mod refill;
 mod rejection;
 mod retry_budget;
 mod semaphore;
 mod service;
 mod slots;
+mod soonest;
 mod throttle;
 mod time;
 mod token_retry_budget;
@@ -32,10 +36,12 @@ mod waitable;
 mod wakes;
 mod window;
 
+pub use bucket::{BucketSnapshot, Taking, TokenAsk, TokenBucket};
 pub use classic::ClassicLimiter;
 pub use codel::Codel;
 pub use criticality::Criticality;
 pub use error::ConfigError;
+pub use keyed_bucket::{KeyedBucketSnapshot, KeyedTokenBucket};
 pub use line::{CLAIM_PATIENCE, Home, Ticket};
 pub use outcome::Outcome;
 pub use permit::Permit;
@@ -43,6 +49,7 @@ pub use queue::{
     Channel, CoDelQueue, ItemId, Level, MAX_CAPACITY, News, Offer, Put, QueueConfig, QueueSnapshot,
     Take, Taken, Wait, Work,
 };
+pub use refill::MAX_TOKENS;
 pub use rejection::{Reason, Rejection};
 pub use retry_budget::{RetryBudget, RetryBudgetConfig, RetryBudgetSnapshot, RetryPermit};
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};

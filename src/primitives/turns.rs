@@ -65,6 +65,11 @@ impl<R: Room, W> Turns<R, W> {
         self.line.waiting_ready()
     }
 
+    /// What these ask for together.
+    pub(crate) const fn ready_cost(&self) -> u128 {
+        self.line.ready_cost()
+    }
+
     /// Whether somebody at or above `criticality` waits who could answer.
     pub(crate) fn is_waiting(&self, criticality: Criticality) -> bool {
         self.line.is_waiting(criticality)

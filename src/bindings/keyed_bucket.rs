@@ -1,0 +1,158 @@
+use std::borrow::Cow;
+
+use pyo3::exceptions::PyUnicodeEncodeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use super::clock::Clock;
+use super::config;
+use super::locked::{BeginsAnew, Locked};
+use super::names::Names;
+use crate::primitives::KeyedTokenBucket as Bucket;
+
+/// One token bucket for each key; see `sluicegate.KeyedTokenBucket`.
+#[pyclass(frozen, subclass, weakref, module = "sluicegate._core")]
+pub(crate) struct KeyedTokenBucket {
+    core: Locked<Bucket>,
+}
+
+static NAMES: Names = Names::new("keyed-bucket");
+
+const MAX_KEYS: u32 = 10_000;
+
+#[pymethods]
+impl KeyedTokenBucket {
+    #[new]
+    #[pyo3(
+        signature = (rate, *, per = None, burst = None, max_keys = None, name = None, clock = None),
+        text_signature = "(rate, *, per=1.0, burst=None, max_keys=10000, name=None, clock=None)"
+    )]
+    fn new(
+        py: Python<'_>,
+        rate: &Bound<'_, PyAny>,
+        per: Option<&Bound<'_, PyAny>>,
+        burst: Option<&Bound<'_, PyAny>>,
+        max_keys: Option<&Bound<'_, PyAny>>,
+        name: Option<&Bound<'_, PyAny>>,
+        clock: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let (rate, per, burst) = (config::rate(rate)?, config::per(per)?, config::burst(burst)?);
+        let max_keys = max_keys.map_or(Ok(MAX_KEYS), |max_keys| {
+            config::integer("max_keys", "an integer from 1 to 1e7", max_keys)
+        })?;
+        let primitive = Bucket::new(rate, per, burst, max_keys)?;
+        let clock = Clock::new(clock)?;
+        let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
+        Ok(Self { core: Locked::new(primitive, name, clock) })
+    }
+
+    #[pyo3(signature = (key, n = None, /), text_signature = "($self, key, n=1, /)")]
+    fn try_take(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        n: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        let (key, ask) = (text_of(key)?, config::tokens(n, None)?);
+        let key = bytes_of(key)?;
+        Ok(self.core.with_time(py, |state, now| state.try_take(now, &key, &ask))??)
+    }
+
+    #[pyo3(signature = (key, n = None, /), text_signature = "($self, key, n=1, /)")]
+    fn retry_after(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        n: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<f64> {
+        let (key, ask) = (text_of(key)?, config::tokens(n, None)?);
+        let key = bytes_of(key)?;
+        let span = self.core.with_time(py, |state, now| state.retry_after(now, &key, &ask))??;
+        Ok(span.as_secs_f64())
+    }
+
+    #[pyo3(signature = (*, rate = None, burst = None))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        rate: Option<&Bound<'_, PyAny>>,
+        burst: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let (rate, burst) = (rate.map(config::rate).transpose()?, config::burst(burst)?);
+        Ok(self.core.with_time(py, |state, now| state.update(now, rate, burst))??)
+    }
+
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyString> {
+        self.core.name().clone_ref(py)
+    }
+
+    #[getter]
+    fn rate(&self) -> f64 {
+        self.core.with(|state| state.rate())
+    }
+
+    #[getter]
+    fn per(&self) -> f64 {
+        self.core.with(|state| state.per())
+    }
+
+    #[getter]
+    fn burst(&self) -> f64 {
+        self.core.with(|state| state.burst())
+    }
+
+    #[getter]
+    fn keys(&self) -> usize {
+        self.core.with(|state| state.keys())
+    }
+
+    #[getter]
+    fn max_keys(&self) -> usize {
+        self.core.with(|state| state.max_keys())
+    }
+
+    /// The values of a snapshot, by name.
+    fn _snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let snapshot = self.core.with(|state| state.snapshot());
+        let values = PyDict::new(py);
+        values.set_item("rate", snapshot.rate)?;
+        values.set_item("per", snapshot.per)?;
+        values.set_item("burst", snapshot.burst)?;
+        values.set_item("keys", snapshot.keys)?;
+        values.set_item("max_keys", snapshot.max_keys)?;
+        values.set_item("admitted", snapshot.admitted)?;
+        values.set_item("rejected", snapshot.rejected)?;
+        values.set_item("overflowed", snapshot.overflowed)?;
+        Ok(values)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.core.traverse(&visit)
+    }
+}
+
+fn text_of<'a, 'py>(key: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyString>> {
+    key.cast().map_err(|_| config::wrong_type("key", "a string", key))
+}
+
+/// UTF-8, in which a lone surrogate, as it comes with undecodable input, has its own
+/// encoding.
+fn bytes_of<'a>(key: &'a Bound<'_, PyString>) -> PyResult<Cow<'a, [u8]>> {
+    match key.to_str() {
+        Ok(text) => Ok(Cow::Borrowed(text.as_bytes())),
+        Err(error) if error.is_instance_of::<PyUnicodeEncodeError>(key.py()) => {
+            let encoded =
+                key.call_method1(intern!(key.py(), "encode"), ("utf-8", "surrogatepass"))?;
+            Ok(Cow::Owned(encoded.cast::<PyBytes>()?.as_bytes().to_vec()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl BeginsAnew for Bucket {
+    /// Nobody waits here, and what was taken stays taken.
+    fn begin_anew(&mut self) {}
+}
