@@ -187,7 +187,10 @@ fn begin<'py, Q: Quest + ?Sized>(
             place.put(ticket);
             stage.0.store(WAITING, Ordering::Relaxed);
             quest.station().watch(py, &event_loop)?;
-            Ok(Step::Yield(suspend(&future)?))
+            match suspend(&future)? {
+                Some(yielded) => Ok(Step::Yield(yielded)),
+                None => claim(py, quest, place),
+            }
         }
     }
 }
@@ -197,13 +200,13 @@ fn claim<'py, Q: Quest + ?Sized>(
     quest: &Q,
     place: &Place,
 ) -> PyResult<Step<'py, Q::Gain>> {
-    // Taken out, so that nobody else can claim it meanwhile, and put back unless it
-    // is used up, so that an error on the way cancels it.
-    let Some(ticket) = place.take() else {
-        let text = format!("{} is awaited by one task", quest.words().call);
-        return Err(PyRuntimeError::new_err(text));
-    };
     loop {
+        // Taken out, so that nobody else can claim it meanwhile, and put back unless it
+        // is used up, so that an error on the way cancels it.
+        let Some(ticket) = place.take() else {
+            let text = format!("{} is awaited by one task", quest.words().call);
+            return Err(PyRuntimeError::new_err(text));
+        };
         let claim = quest.claim(py, ticket);
         if let Ok(Some(gained)) = claim {
             return Ok(Step::Gained(gained));
@@ -213,8 +216,10 @@ fn claim<'py, Q: Quest + ?Sized>(
         let event_loop = imports::running_loop(py)?
             .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
         let (waiter, future) = waiter::task_waiter(&event_loop)?;
-        if quest.station().renew(ticket, waiter) {
-            return Ok(Step::Yield(suspend(&future)?));
+        if quest.station().renew(ticket, waiter)
+            && let Some(yielded) = suspend(&future)?
+        {
+            return Ok(Step::Yield(yielded));
         }
     }
 }
@@ -230,13 +235,11 @@ pub(crate) fn end(
     place.take().map_or(Ok(()), |ticket| station.cancel(py, ticket))
 }
 
-/// What awaiting a future yields to the loop. A future is its own awaitable, and
-/// `iter` saves the look-up of a method.
-fn suspend<'py>(future: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    match future.try_iter()?.next() {
-        Some(yielded) => yielded,
-        None => Err(PyRuntimeError::new_err("a new future is done already")),
-    }
+/// What awaiting a future yields to the loop; `None` if it is done already, woken by
+/// what happened since it was made. A future is its own awaitable, and `iter` saves
+/// the look-up of a method.
+fn suspend<'py>(future: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    future.try_iter()?.next().transpose()
 }
 
 /// Waits in this thread, detached.
