@@ -34,8 +34,10 @@ class TokenBucket(_core.TokenBucket):
         rate: How many tokens come in every `per` seconds; 1e-6 to 1e9 in a second.
         per: How many seconds the rate is meant for, from 1e-9 to 1e9: `TokenBucket(200_000,
             per=60)`.
-        burst: How many tokens it holds at most, from 1e-9 to 1e9; it starts full. Default: what
-            comes in one second, and at least 1.
+        burst: How many tokens it holds at most, from 1e-9 to 1e9; it starts full. What comes while
+            it is full is lost, also in the moment before somebody is woken: with the tokens of a
+            few milliseconds those who wait get the whole rate. Default: what comes in one second,
+            and at least 1.
         name: What it is called in errors, snapshots and metrics; default: "bucket", "bucket-2", …
         clock: Where time comes from: an object with `now()` in seconds, such as a
             `ManualClock`; default: the monotonic clock of the system.
@@ -76,8 +78,8 @@ class KeyedTokenBucket(_core.KeyedTokenBucket):
         per: How many seconds the rate is meant for, from 1e-9 to 1e9.
         burst: How many tokens a key can have at most, from 1e-9 to 1e9; it starts with them.
             Default: what comes in one second, and at least 1.
-        max_keys: How many keys can have a bucket of their own, from 1 to 1e7. One takes about a
-            hundred bytes, whatever the length of the key.
+        max_keys: How many keys can have a bucket of their own, from 1 to 1e7. One takes less
+            than 200 bytes, whatever the length of the key.
         name: What it is called in snapshots and metrics; default: "keyed-bucket",
             "keyed-bucket-2", …
         clock: Where time comes from: an object with `now()` in seconds, such as a

@@ -410,6 +410,71 @@ proptest! {
         }
     }
 
+    /// Whatever becomes of those who wait on several loops, some of them blocked: what a grant
+    /// took that is given up at once is put back to the last billionth.
+    #[test]
+    fn no_token_is_lost_on_the_way(
+        steps in prop::collection::vec((0..6u8, 0..3u64, cost(), any::<Index>(), 0..90u64), 1..150),
+    ) {
+        let mut bucket = TokenBucket::new(10.0, 1.0, Some(6.0)).expect("in range");
+        let (mut now, mut waiting) = (Time::ZERO, Vec::<(Ticket, u64)>::new());
+        for (step, home, cost, which, millis) in steps {
+            let mut asked = ask(cost.into(), which.index(2).eq(&0).then_some(200_000_000));
+            asked.home = Some(Home(home));
+            let wakes = match step {
+                0 => bucket.try_take_behind(now, &asked).1,
+                1 | 2 => {
+                    let (taking, wakes) = bucket.take(now, &asked, &mut Some(0));
+                    if let Ok(Taking::Waiting(ticket)) = taking {
+                        waiting.push((ticket, home));
+                    }
+                    wakes
+                }
+                3 => bucket.expire(now, Some(Home(home))),
+                _ if waiting.is_empty() => Wakes::none(),
+                4 => {
+                    let place = which.index(waiting.len());
+                    let (taking, wakes) = bucket.claim(now, waiting[place].0);
+                    if !matches!(taking, Taking::Waiting(_)) {
+                        waiting.swap_remove(place);
+                    }
+                    wakes
+                }
+                _ => {
+                    let (ticket, _) = waiting.swap_remove(which.index(waiting.len()));
+                    bucket.cancel(now, ticket)
+                }
+            };
+            // A wake in seven does not reach its loop.
+            for wake in wakes.into_iter().filter(|_| which.index(7) == 0) {
+                let _ = bucket.unreached(now, wake.ticket, wake.waiter);
+            }
+            now = now.after(Duration::from_millis(millis));
+            let tokens = bucket.tokens(now);
+            prop_assert!((0.0..=6.0).contains(&tokens), "{}", tokens);
+        }
+        for (ticket, _) in waiting {
+            let _ = bucket.cancel(now, ticket);
+        }
+        prop_assert_eq!(bucket.waiting(), 0);
+        for n in [6.0, -6.0] {
+            let _ = bucket.adjust(now, n).expect("in range");
+        }
+        let before = bucket.tokens(now).to_bits();
+        let mut asked = ask(2_500_000_001, None);
+        asked.home = Some(Home(9));
+        for _ in 0..2 {
+            let (taking, _) = bucket.take(now, &asked, &mut Some(0));
+            let Ok(Taking::Waiting(ticket)) = taking else {
+                return Err(TestCaseError::fail(format!("{taking:?}")));
+            };
+            prop_assert_eq!(bucket.adjust(now, 6.0).expect("in range").len(), 1);
+            let _ = bucket.cancel(now, ticket);
+            let _ = bucket.adjust(now, -6.0).expect("in range");
+            prop_assert_eq!(bucket.tokens(now).to_bits(), before);
+        }
+    }
+
     /// At the moment that `retry_after` says, and not a nanosecond before; with others in
     /// line at most a nanosecond later for each.
     #[test]
