@@ -131,6 +131,7 @@ enum Step<'py, G> {
 }
 
 /// One step of an await: the future to yield, unless `gain` got what it is for.
+#[inline]
 pub(crate) fn step<'py, Q: Quest + ?Sized>(
     py: Python<'py>,
     quest: &Q,
@@ -164,6 +165,7 @@ pub(crate) fn step<'py, Q: Quest + ?Sized>(
     }
 }
 
+#[inline]
 fn begin<'py, Q: Quest + ?Sized>(
     py: Python<'py>,
     quest: &Q,
@@ -173,6 +175,16 @@ fn begin<'py, Q: Quest + ?Sized>(
     if let Some(gained) = quest.attempt(py)? {
         return Ok(Step::Gained(gained));
     }
+    join(py, quest, stage, place)
+}
+
+#[cold]
+fn join<'py, Q: Quest + ?Sized>(
+    py: Python<'py>,
+    quest: &Q,
+    stage: &Stage,
+    place: &Place,
+) -> PyResult<Step<'py, Q::Gain>> {
     let event_loop = imports::running_loop(py)?.ok_or_else(|| {
         let Words { waiting, elsewhere, .. } = quest.words();
         let text =
