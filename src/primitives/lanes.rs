@@ -123,8 +123,14 @@ impl Lanes {
 
     /// Whether somebody at another home could be next.
     pub(crate) fn is_ready_elsewhere(&self, home: usize) -> bool {
+        self.is_ready_elsewhere_from(home, Criticality::Sheddable)
+    }
+
+    /// The same of those at or above `criticality`.
+    pub(crate) fn is_ready_elsewhere_from(&self, home: usize, criticality: Criticality) -> bool {
         // A home stands at most once in each set: the first two tell.
-        self.heads.iter().any(|heads| heads.iter().take(2).any(|&(_, other)| other != home))
+        { self.heads[criticality.index()..].iter() }
+            .any(|heads| heads.iter().take(2).any(|&(_, other)| other != home))
     }
 
     pub(crate) fn head(&self) -> Option<u32> {

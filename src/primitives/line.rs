@@ -349,6 +349,20 @@ impl<W> Line<W> {
         (!self.lanes.is(owner, home)).then(|| self.revoke_and_pass_over(key))
     }
 
+    /// The same for somebody behind whom nobody waits but neighbours of the stale
+    /// grant, who are as blocked as it is.
+    pub(crate) fn revoke_stale_ahead(
+        &mut self,
+        now: Time,
+        home: Home,
+        criticality: Criticality,
+    ) -> Option<u64> {
+        let (key, owner) = self.stale(now)?;
+        let is_blocked =
+            !self.lanes.is(owner, home) && !self.lanes.is_ready_elsewhere_from(owner, criticality);
+        is_blocked.then(|| self.revoke_and_pass_over(key))
+    }
+
     /// Takes the newest unclaimed grant of another home back for the head, who
     /// is older and whose owner is here now.
     pub(crate) fn revoke_for(&mut self, head: Head) -> Option<u64> {

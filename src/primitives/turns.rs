@@ -105,18 +105,21 @@ impl<R: Room, W> Turns<R, W> {
         if let Some(home) = home {
             self.line.show_alive(home);
         }
-        if self.line.is_waiting(criticality) {
-            return false;
-        }
-        while !self.room.has_room(now, cost) {
-            let Some(cost) = home.and_then(|home| self.line.revoke_stale_for(now, home)) else {
+        loop {
+            let freed = if self.line.is_waiting(criticality) {
+                home.and_then(|home| self.line.revoke_stale_ahead(now, home, criticality))
+            } else if self.room.has_room(now, cost) {
+                self.room.take(now, cost);
+                return true;
+            } else {
+                home.and_then(|home| self.line.revoke_stale_for(now, home))
+            };
+            let Some(freed) = freed else {
                 return false;
             };
-            self.room.put_back(now, cost);
+            self.room.put_back(now, freed);
             self.revoked += 1;
         }
-        self.room.take(now, cost);
-        true
     }
 
     pub(crate) fn join(&mut self, arrival: Arrival, waiter: W) -> Ticket {

@@ -94,19 +94,23 @@ impl Model {
         if let Some(home) = home {
             self.stalled.remove(&home);
         }
-        let is_behind = { self.waiters.iter() }
-            .any(|waiter| self.is_ready(waiter) && waiter.criticality >= criticality);
-        if is_behind {
-            return Answer::Rejected;
-        }
-        while !self.has_room(cost) {
-            let Some(home) = home else {
+        loop {
+            let ahead: Vec<u64> = { self.waiters.iter() }
+                .filter(|waiter| self.is_ready(waiter) && waiter.criticality >= criticality)
+                .map(|waiter| waiter.home)
+                .collect();
+            if ahead.is_empty() && self.has_room(cost) {
+                break;
+            }
+            let (Some(home), Some(at)) = (home, self.stale()) else {
                 return Answer::Rejected;
             };
-            match self.stale() {
-                Some(at) if self.waiters[at].home != home => self.revoke(at, true),
-                _ => return Answer::Rejected,
+            let owner = self.waiters[at].home;
+            // All ahead are as blocked as the grant is.
+            if owner == home || ahead.iter().any(|&other| other != owner) {
+                return Answer::Rejected;
             }
+            self.revoke(at, true);
         }
         self.permits.insert(name, (cost, self.now));
         Answer::Admitted
