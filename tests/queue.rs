@@ -153,3 +153,15 @@ fn the_less_critical_makes_room() {
     assert_eq!(pop(&mut queue, 1), Some(4));
     assert_eq!(pop(&mut queue, 1), Some(1));
 }
+
+#[test]
+fn nobody_makes_room_for_what_is_in_vain() {
+    let mut queue = queue(1, 5, 100);
+    put(&mut queue, 0, 1);
+    let critical =
+        Offer { criticality: Criticality::CriticalPlus, deadline: Some(at(1)), ..Offer::default() };
+    let (item, rejection) = queue.push(at(1), 2, &critical).expect_err("it is too late");
+    assert_eq!((item, rejection.reason), (2, Reason::Deadline));
+    assert_eq!(rejected(&mut queue), []);
+    assert_eq!(pop(&mut queue, 1), Some(1));
+}

@@ -102,6 +102,15 @@ impl Operations {
         named.map_or(&self.all, |named| &named.estimate).estimate(now)
     }
 
+    /// The estimate of the operation of that name, if it is known.
+    pub(crate) fn estimate_of(&self, name: Option<&str>, now: Time) -> Duration {
+        let id = match name {
+            Some(name) => self.places.get(name).copied(),
+            None => Some(OperationId::UNNAMED),
+        };
+        id.map_or(Duration::ZERO, |id| self.estimate(id, now))
+    }
+
     /// All together.
     pub(crate) const fn all(&self) -> &ServiceEstimate {
         &self.all

@@ -228,7 +228,10 @@ impl<T, W> Channel<T, W> {
         let put = match self.putters.claim(now, ticket, &mut wakes) {
             Turn::Granted { cost, .. } => {
                 self.putters.room.put_back(now, cost);
-                self.put_into_room(item, offer)
+                match self.objection(offer) {
+                    Some(reason) => self.refuse(reason, item, offer),
+                    None => self.put_into_room(item, offer),
+                }
             }
             Turn::Waiting => Put::Waiting(ticket, item),
             Turn::Refused { reason, .. } => self.refuse(reason, item, offer),
@@ -420,8 +423,8 @@ impl<T, W> Channel<T, W> {
         home: Option<Home>,
         for_equals: bool,
     ) -> Result<Put<T>, T> {
-        if self.is_closed {
-            return Ok(self.refuse(Reason::Closed, item, offer));
+        if let Some(reason) = self.objection(offer) {
+            return Ok(self.refuse(reason, item, offer));
         }
         self.measure();
         if self.putters.admit(now, home, offer.criticality, 1) {
@@ -435,12 +438,25 @@ impl<T, W> Channel<T, W> {
         Ok(self.put_into_room(item, offer))
     }
 
-    fn put_into_room(&mut self, item: T, offer: &Offer<'_>) -> Put<T> {
-        let is_awaited = self.takers.waiting_ready() > 0;
-        match self.queue_mut().push_into_room(item, offer, is_awaited) {
-            Ok(id) => Put::Accepted(id),
-            Err((item, rejection)) => Put::Rejected(item, rejection),
+    /// What speaks against an item, whether there is room or not.
+    fn objection(&self, offer: &Offer<'_>) -> Option<Reason> {
+        if self.is_closed {
+            Some(Reason::Closed)
+        } else if self.queue().is_in_vain(offer, self.is_awaited()) {
+            Some(Reason::Deadline)
+        } else {
+            None
         }
+    }
+
+    /// Whether a worker waits for the item that comes next.
+    fn is_awaited(&self) -> bool {
+        self.takers.waiting_ready() > 0
+    }
+
+    fn put_into_room(&mut self, item: T, offer: &Offer<'_>) -> Put<T> {
+        let is_awaited = self.is_awaited();
+        Put::Accepted(self.queue_mut().push_into_room(item, offer, is_awaited))
     }
 
     fn refuse(&mut self, reason: Reason, item: T, offer: &Offer<'_>) -> Put<T> {

@@ -152,43 +152,45 @@ impl<T> CoDelQueue<T> {
         offer: &Offer<'_>,
     ) -> Result<ItemId, (T, Rejection)> {
         self.expire(now);
-        let is_room = self.depth() < self.config.capacity;
-        if is_room || self.evict(offer.criticality, true) {
-            return self.push_into_room(item, offer, false);
+        // First, so that nobody is evicted for what is in vain.
+        if self.is_in_vain(offer, false) {
+            return Err((item, self.refuse(Reason::Deadline, offer.criticality)));
         }
-        Err((item, self.refuse(Reason::Full, offer.criticality)))
+        if self.depth() >= self.config.capacity && !self.evict(offer.criticality, true) {
+            return Err((item, self.refuse(Reason::Full, offer.criticality)));
+        }
+        Ok(self.push_into_room(item, offer, false))
     }
 
-    /// The same if it is known that there is room, after [`expire`](Self::expire);
-    /// `is_awaited` if a worker waits for it.
+    /// Whether an item that came now could not be done in time any more, after
+    /// [`expire`](Self::expire); `is_awaited` if a worker waits for it.
+    pub(crate) fn is_in_vain(&self, offer: &Offer<'_>, is_awaited: bool) -> bool {
+        offer.deadline.is_some_and(|deadline| {
+            let left = deadline.since(self.now);
+            let has_to_wait = !is_awaited && self.depth() > 0;
+            left.is_zero()
+                || has_to_wait && left < self.operations.estimate_of(offer.operation, self.now)
+        })
+    }
+
+    /// Puts an item that is not in vain and has room.
     pub(crate) fn push_into_room(
         &mut self,
         item: T,
         offer: &Offer<'_>,
         is_awaited: bool,
-    ) -> Result<ItemId, (T, Rejection)> {
-        let operation = self.operations.enter(offer.operation);
-        if let Some(deadline) = offer.deadline {
-            let left = deadline.since(self.now);
-            let is_waste = !is_awaited
-                && self.depth() > 0
-                && left < self.operations.estimate(operation, self.now);
-            if left.is_zero() || is_waste {
-                self.operations.leave(operation);
-                return Err((item, self.refuse(Reason::Deadline, offer.criticality)));
-            }
-        }
+    ) -> ItemId {
         let arrival = Arrival {
             now: self.now,
             deadline: offer.deadline,
             criticality: offer.criticality,
-            operation,
+            operation: self.operations.enter(offer.operation),
             is_awaited,
         };
         let id = self.items.insert(item, &arrival);
         self.accepted += 1;
         self.check_level();
-        Ok(id)
+        id
     }
 
     /// Takes the item that is next.
