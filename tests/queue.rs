@@ -165,3 +165,55 @@ fn nobody_makes_room_for_what_is_in_vain() {
     assert_eq!(rejected(&mut queue), []);
     assert_eq!(pop(&mut queue, 1), Some(1));
 }
+
+/// A queue over a service that is known to take 40 ms; it was last asked at 800 ms.
+fn with_a_known_service() -> CoDelQueue<u64> {
+    let mut queue = queue(10, 500, 10_000);
+    for round in 0..20 {
+        put(&mut queue, round * 40, round);
+        let taken = queue.pop(at(round * 40)).expect("one is there");
+        queue.finish(at(round * 40 + 40), taken.work, true);
+    }
+    queue
+}
+
+#[test]
+fn a_deadline_falls_due_at_one_moment() {
+    let play = |looks: &[u64]| {
+        let mut queue = with_a_known_service();
+        // It waits while the estimate ages, and is over its bound at 1300 ms.
+        put(&mut queue, 800, 0);
+        let offer = Offer { deadline: Some(at(1_338)), ..Offer::default() };
+        queue.push(at(800), 1, &offer).expect("there is room");
+        for &ms in looks {
+            queue.expire(at(ms));
+        }
+        let next = queue.next_expiry();
+        queue.expire(at(20_000));
+        (next.map(Time::as_nanos), rejected(&mut queue))
+    };
+    let (next, often) = play(&[900, 1_000, 1_100, 1_200, 1_290]);
+    assert_eq!(play(&[]), (next, often));
+    // An exact one: less is left from then on, and not before.
+    let queue = with_a_known_service();
+    let left = |nanos: u64| Duration::from_nanos(1_338 * MS - nanos);
+    let estimate = |nanos: u64| queue.service().estimate(Time::from_nanos(nanos));
+    let next = next.expect("two wait");
+    assert!(left(next) < estimate(next));
+    assert!(left(next - 1) >= estimate(next - 1));
+}
+
+#[test]
+fn what_is_left_to_nobody_may_begin_at_once() {
+    let mut queue = with_a_known_service();
+    let offer = Offer { deadline: Some(at(810)), ..Offer::default() };
+    // Nobody waits before it.
+    queue.push(at(800), 1, &offer).expect("it may begin");
+    assert_eq!(pop(&mut queue, 800), Some(1));
+    queue.push(at(800), 2, &offer).expect("it may begin");
+    let (_, rejection) = queue.push(at(800), 3, &offer).expect_err("2 waits");
+    assert_eq!(rejection.reason, Reason::Deadline);
+    // It did not.
+    queue.expire(at(801));
+    assert_eq!(rejected(&mut queue), [(2, Reason::Deadline)]);
+}

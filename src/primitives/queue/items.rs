@@ -17,8 +17,8 @@ pub(super) struct Entry<T> {
     by_arrival: Links,
     pub(super) criticality: Criticality,
     pub(super) operation: OperationId,
-    /// A worker was waiting for it when it came.
-    is_awaited: bool,
+    /// Whether its deadline is judged by the estimate of its operation.
+    is_judged: bool,
 }
 
 const IN_CLASS: usize = 0;
@@ -63,7 +63,7 @@ pub(super) struct Arrival {
     pub(super) deadline: Option<Time>,
     pub(super) criticality: Criticality,
     pub(super) operation: OperationId,
-    pub(super) is_awaited: bool,
+    pub(super) is_judged: bool,
 }
 
 impl<T> Items<T> {
@@ -123,19 +123,19 @@ impl<T> Items<T> {
     }
 
     /// The first whose deadline falls due, and when: `due` says it of the earliest
-    /// deadline of each operation, by when the item came.
+    /// deadline of each operation.
     pub(super) fn first_deadline(
         &self,
-        due: impl Fn(OperationId, Time, Time) -> Time,
+        due: impl Fn(OperationId, Time) -> Time,
     ) -> Option<(u32, Time)> {
-        self.deadlines.first(|group, deadline, key| match group {
-            Some(operation) => due(operation, deadline, self.joined(key)),
+        self.deadlines.first(|group, deadline| match group {
+            Some(operation) => due(operation, deadline),
             None => deadline,
         })
     }
 
     pub(super) fn insert(&mut self, item: T, arrival: &Arrival) -> ItemId {
-        let &Arrival { now, criticality, operation, is_awaited, .. } = arrival;
+        let &Arrival { now, criticality, operation, is_judged, .. } = arrival;
         let deadline = arrival.deadline.unwrap_or(Time::MAX);
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -148,22 +148,22 @@ impl<T> Items<T> {
             by_arrival: Links::default(),
             criticality,
             operation,
-            is_awaited,
+            is_judged,
         }));
         self.classes[criticality.index()].push_back(&mut self.entries, key);
         self.arrivals.push_back(&mut self.entries, key);
         if deadline < Time::MAX {
-            self.deadlines.insert(group_of(operation, is_awaited), deadline, key);
+            self.deadlines.insert(group_of(operation, is_judged), deadline, key);
         }
         ItemId { key, serial }
     }
 
     pub(super) fn remove(&mut self, key: u32) -> Entry<T> {
-        let Entry { criticality, operation, deadline, is_awaited, .. } = self.entries[key as usize];
+        let Entry { criticality, operation, deadline, is_judged, .. } = self.entries[key as usize];
         self.classes[criticality.index()].unlink(&mut self.entries, key);
         self.arrivals.unlink(&mut self.entries, key);
         if deadline < Time::MAX {
-            self.deadlines.remove(group_of(operation, is_awaited), deadline, key);
+            self.deadlines.remove(group_of(operation, is_judged), deadline, key);
         }
         self.entries.remove(key as usize)
     }
@@ -181,10 +181,9 @@ impl<T> Items<T> {
     }
 }
 
-/// Where the deadline of an item stands: what a worker waits for is not judged by
-/// an estimate.
-fn group_of(operation: OperationId, is_awaited: bool) -> Option<OperationId> {
-    (!is_awaited).then_some(operation)
+/// Where the deadline of an item stands.
+fn group_of(operation: OperationId, is_judged: bool) -> Option<OperationId> {
+    is_judged.then_some(operation)
 }
 
 /// Four thousand million items do not fit into memory.

@@ -59,6 +59,8 @@ pub struct CoDelQueue<T> {
     rejected: [u64; 12],
 }
 
+const INSTANT: Duration = Duration::from_nanos(1);
+
 impl<T> CoDelQueue<T> {
     /// An empty queue.
     ///
@@ -166,10 +168,10 @@ impl<T> CoDelQueue<T> {
     /// [`expire`](Self::expire); `is_awaited` if a worker waits for it.
     pub(crate) fn is_in_vain(&self, offer: &Offer<'_>, is_awaited: bool) -> bool {
         offer.deadline.is_some_and(|deadline| {
-            let left = deadline.since(self.now);
             let has_to_wait = !is_awaited && self.depth() > 0;
-            left.is_zero()
-                || has_to_wait && left < self.operations.estimate_of(offer.operation, self.now)
+            deadline <= self.now
+                || has_to_wait
+                    && self.operations.too_late_at_for(offer.operation, deadline) <= self.now
         })
     }
 
@@ -180,12 +182,16 @@ impl<T> CoDelQueue<T> {
         offer: &Offer<'_>,
         is_awaited: bool,
     ) -> ItemId {
+        let operation = self.operations.enter(offer.operation);
+        // There is no time to wait: it is taken at once, or not at all.
+        let is_urgent = !is_awaited && { offer.deadline }
+            .is_some_and(|deadline| self.operations.too_late_at(operation, deadline) <= self.now);
         let arrival = Arrival {
             now: self.now,
-            deadline: offer.deadline,
+            deadline: if is_urgent { Some(self.now.after(INSTANT)) } else { offer.deadline },
             criticality: offer.criticality,
-            operation: self.operations.enter(offer.operation),
-            is_awaited,
+            operation,
+            is_judged: !is_awaited && !is_urgent,
         };
         let id = self.items.insert(item, &arrival);
         self.accepted += 1;
@@ -251,7 +257,7 @@ impl<T> CoDelQueue<T> {
     pub fn expire(&mut self, now: Time) {
         let now = now.max(self.now);
         loop {
-            let due = self.next_due(now);
+            let due = self.next_due();
             let change = self
                 .bound
                 .next_change(self.items.oldest())
@@ -281,7 +287,7 @@ impl<T> CoDelQueue<T> {
         let oldest = self.items.oldest();
         let change = if self.is_standing() { None } else { self.bound.next_change(oldest) };
         let wait = oldest.map(|joined| self.bound.due(joined));
-        let deadline = self.deadline_due(self.now).map(|(_, due)| due);
+        let deadline = self.deadline_due().map(|(_, due)| due);
         wait.into_iter().chain(change).chain(deadline).min()
     }
 
@@ -410,19 +416,16 @@ impl<T> CoDelQueue<T> {
     }
 
     /// What is to be rejected next if the state stays as it is, why and when.
-    fn next_due(&self, now: Time) -> Option<(u32, Reason, Time)> {
+    fn next_due(&self) -> Option<(u32, Reason, Time)> {
         let wait = self.items.oldest_key();
         let wait = wait.map(|key| (key, Reason::Wait, self.bound.due(self.items.joined(key))));
-        let deadline = self.deadline_due(now).map(|(key, due)| (key, Reason::Deadline, due));
+        let deadline = self.deadline_due().map(|(key, due)| (key, Reason::Deadline, due));
         deadline.into_iter().chain(wait).min_by_key(|&(_, _, due)| due)
     }
 
-    fn deadline_due(&self, now: Time) -> Option<(u32, Time)> {
-        self.items.first_deadline(|operation, deadline, joined| {
-            let hopeless = deadline.before(self.operations.estimate(operation, now));
-            // What has not waited at all may begin.
-            hopeless.max(joined.after(Duration::from_nanos(1))).min(deadline)
-        })
+    fn deadline_due(&self) -> Option<(u32, Time)> {
+        self.items
+            .first_deadline(|operation, deadline| self.operations.too_late_at(operation, deadline))
     }
 
     fn observe(&mut self, at: Time) {
