@@ -217,3 +217,42 @@ fn what_is_left_to_nobody_may_begin_at_once() {
     queue.expire(at(801));
     assert_eq!(rejected(&mut queue), [(2, Reason::Deadline)]);
 }
+
+#[test]
+fn those_that_are_late_hold_up_nobody() {
+    let mut queue = queue(10_000, 5, 100);
+    put(&mut queue, 0, 0);
+    for item in 1..1_000 {
+        put(&mut queue, 50, item);
+    }
+    // It becomes standing at 105 ms; this one is over the target 4 ms later.
+    put(&mut queue, 104, 1_000);
+    queue.expire(at(108));
+    rejected(&mut queue);
+    queue.expire(at(109));
+    let expelled = rejected(&mut queue);
+    assert_eq!(expelled.len(), 33);
+    assert!(expelled.contains(&(1_000, Reason::Wait)));
+}
+
+#[test]
+fn a_shorter_target_expels_a_few_at_a_time() {
+    let mut queue = queue(10_000, 50, 100);
+    put(&mut queue, 0, 0);
+    put(&mut queue, 50, 1);
+    for ms in (0..=160).rev().step_by(40) {
+        put(&mut queue, 160 - ms, 2 + ms);
+    }
+    rejected(&mut queue);
+    assert!(queue.is_standing());
+    for item in 0..1_000 {
+        put(&mut queue, 170, 1_000 + item);
+    }
+    let mut config = queue.config().clone();
+    config.target = Some(Duration::from_millis(5));
+    queue.update(at(180), config).expect("a sound configuration");
+    let expelled = rejected(&mut queue);
+    assert!((32..40).contains(&expelled.len()), "{}", expelled.len());
+    queue.expire(at(181));
+    assert_eq!(rejected(&mut queue).len(), 32);
+}

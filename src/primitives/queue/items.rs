@@ -52,6 +52,8 @@ pub(super) struct Items<T> {
     /// By criticality, oldest first.
     classes: [List<IN_CLASS>; 4],
     arrivals: List<BY_ARRIVAL>,
+    /// The first by arrival that is not late.
+    timely: Option<u32>,
     deadlines: Deadlines,
     next_serial: u64,
 }
@@ -72,6 +74,7 @@ impl<T> Items<T> {
             entries: Slab::new(),
             classes: [List::new(), List::new(), List::new(), List::new()],
             arrivals: List::new(),
+            timely: None,
             deadlines: Deadlines::new(),
             next_serial: 0,
         }
@@ -88,6 +91,31 @@ impl<T> Items<T> {
     /// When the oldest came.
     pub(super) fn oldest(&self) -> Option<Time> {
         self.oldest_key().map(|key| self.joined(key))
+    }
+
+    /// The oldest of the late.
+    pub(super) fn oldest_late(&self) -> Option<u32> {
+        self.oldest_key().filter(|_| self.oldest_key() != self.timely)
+    }
+
+    /// The oldest of those that are not late.
+    pub(super) const fn oldest_timely(&self) -> Option<u32> {
+        self.timely
+    }
+
+    /// Marks those that came before `moment` as late.
+    pub(super) fn mark_late(&mut self, moment: Time) {
+        while let Some(key) = self.timely.filter(|&key| self.joined(key) < moment) {
+            self.timely = self.next_by_arrival(key);
+        }
+    }
+
+    pub(super) const fn mark_none_late(&mut self) {
+        self.timely = self.arrivals.head();
+    }
+
+    fn next_by_arrival(&self, key: u32) -> Option<u32> {
+        Linked::<BY_ARRIVAL>::links(&self.entries[key as usize]).next()
     }
 
     pub(super) const fn oldest_key(&self) -> Option<u32> {
@@ -152,6 +180,7 @@ impl<T> Items<T> {
         }));
         self.classes[criticality.index()].push_back(&mut self.entries, key);
         self.arrivals.push_back(&mut self.entries, key);
+        self.timely.get_or_insert(key);
         if deadline < Time::MAX {
             self.deadlines.insert(group_of(operation, is_judged), deadline, key);
         }
@@ -161,6 +190,9 @@ impl<T> Items<T> {
     pub(super) fn remove(&mut self, key: u32) -> Entry<T> {
         let Entry { criticality, operation, deadline, is_judged, .. } = self.entries[key as usize];
         self.classes[criticality.index()].unlink(&mut self.entries, key);
+        if self.timely == Some(key) {
+            self.timely = self.next_by_arrival(key);
+        }
         self.arrivals.unlink(&mut self.entries, key);
         if deadline < Time::MAX {
             self.deadlines.remove(group_of(operation, is_judged), deadline, key);

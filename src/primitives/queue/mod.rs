@@ -27,8 +27,9 @@ use super::{ConfigError, Criticality, Reason, Rejection, ServiceEstimate, Time};
 /// - Served is by criticality, then the oldest first; while the queue is *standing*
 ///   the newest first.
 /// - An item may wait for an interval; while the queue is standing, for the target.
-///   The bounds are applied to what waits as the state changes. Both follow the
-///   service time unless they are given.
+///   The bounds are applied to what waits as the state changes; of those that are
+///   over the target already 32 go at once, and 32 more each millisecond. Both follow
+///   the service time unless they are given.
 /// - An item with a deadline is rejected as soon as what is left is less than the
 ///   service estimate, since to begin it is a waste. One for which a worker waits
 ///   already, or that is taken at the moment at which it comes, begins with any
@@ -60,6 +61,23 @@ pub struct CoDelQueue<T> {
 }
 
 const INSTANT: Duration = Duration::from_nanos(1);
+
+/// What is to be rejected, when and why.
+struct Due {
+    key: u32,
+    at: Time,
+    cause: Cause,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// It has waited for as long as it may.
+    Wait,
+    /// The same, and it is one of the late.
+    Late,
+    /// It cannot be done in time any more.
+    Deadline,
+}
 
 impl<T> CoDelQueue<T> {
     /// An empty queue.
@@ -258,19 +276,16 @@ impl<T> CoDelQueue<T> {
         let now = now.max(self.now);
         loop {
             let due = self.next_due();
-            let change = self
-                .bound
-                .next_change(self.items.oldest())
-                .filter(|&change| change <= now && due.is_none_or(|(_, _, due)| change < due));
+            // At one moment: it becomes standing, what is due goes, it becomes healthy.
+            let is_first = |change: Time| match due {
+                Some(Due { at, .. }) => change < at || change == at && !self.is_standing(),
+                None => true,
+            };
+            let change = self.next_change().filter(|&change| change <= now && is_first(change));
             if let Some(change) = change {
-                self.observe(change.max(self.now));
-            } else if let Some((key, reason, due)) = due.filter(|&(_, _, due)| due <= now) {
-                let at = due.max(self.now);
-                if reason == Reason::Wait {
-                    self.bound.note_expelled(at, self.items.joined(key));
-                }
-                self.observe(at);
-                self.reject(key, reason);
+                self.observe(change);
+            } else if let Some(due) = due.filter(|due| due.at <= now) {
+                self.reject_due(&due);
             } else {
                 break;
             }
@@ -284,11 +299,8 @@ impl<T> CoDelQueue<T> {
         if self.items.is_empty() {
             return None;
         }
-        let oldest = self.items.oldest();
-        let change = if self.is_standing() { None } else { self.bound.next_change(oldest) };
-        let wait = oldest.map(|joined| self.bound.due(joined));
-        let deadline = self.deadline_due().map(|(_, due)| due);
-        wait.into_iter().chain(change).chain(deadline).min()
+        let change = if self.is_standing() { None } else { self.next_change() };
+        self.next_due().map(|due| due.at).into_iter().chain(change).min()
     }
 
     /// Changes capacity, target, interval or watermarks. What is inside stays, and
@@ -416,21 +428,54 @@ impl<T> CoDelQueue<T> {
     }
 
     /// What is to be rejected next if the state stays as it is, why and when.
-    fn next_due(&self) -> Option<(u32, Reason, Time)> {
-        let wait = self.items.oldest_key();
-        let wait = wait.map(|key| (key, Reason::Wait, self.bound.due(self.items.joined(key))));
-        let deadline = self.deadline_due().map(|(key, due)| (key, Reason::Deadline, due));
-        deadline.into_iter().chain(wait).min_by_key(|&(_, _, due)| due)
+    fn next_due(&self) -> Option<Due> {
+        let (bound, items) = (&self.bound, &self.items);
+        let due = |key, at: Time, cause| Due { key, at: at.max(self.now), cause };
+        let late = { items.oldest_late() }
+            .map(|key| due(key, bound.due_late(items.joined(key)), Cause::Late));
+        let wait = { items.oldest_timely() }
+            .map(|key| due(key, bound.due(items.joined(key)), Cause::Wait));
+        let deadline = items
+            .first_deadline(|operation, deadline| self.operations.too_late_at(operation, deadline));
+        let deadline = deadline.map(|(key, at)| due(key, at, Cause::Deadline));
+        late.into_iter().chain(wait).chain(deadline).min_by_key(|due| due.at)
     }
 
-    fn deadline_due(&self) -> Option<(u32, Time)> {
-        self.items
-            .first_deadline(|operation, deadline| self.operations.too_late_at(operation, deadline))
+    fn next_change(&self) -> Option<Time> {
+        self.bound.next_change(self.items.oldest()).map(|at| at.max(self.now))
     }
 
     fn observe(&mut self, at: Time) {
         self.now = at;
-        self.bound.observe(at, self.items.oldest());
+        if self.bound.observe(at, self.items.oldest()) {
+            self.mark_late();
+        }
+    }
+
+    /// Marks those that are over the target as it begins to count.
+    fn mark_late(&mut self) {
+        if self.is_standing() {
+            self.items.mark_late(self.now.before(self.bound.target()));
+        } else {
+            self.items.mark_none_late();
+        }
+    }
+
+    fn reject_due(&mut self, due: &Due) {
+        let &Due { key, at, cause } = due;
+        let reason = match cause {
+            Cause::Deadline => Reason::Deadline,
+            Cause::Wait => {
+                self.bound.note_rejection(at);
+                Reason::Wait
+            }
+            Cause::Late => {
+                self.bound.note_expelled(at, self.items.joined(key));
+                Reason::Wait
+            }
+        };
+        self.observe(at);
+        self.reject(key, reason);
     }
 
     fn reject(&mut self, key: u32, reason: Reason) {
@@ -451,7 +496,11 @@ impl<T> CoDelQueue<T> {
     /// Lets target and interval follow the baseline.
     fn fit(&mut self) {
         let (target, interval) = self.config.spans(self.service().baseline());
+        let is_shorter = target < self.bound.target();
         self.bound.set(target, interval);
+        if is_shorter && self.is_standing() {
+            self.mark_late();
+        }
     }
 
     fn check_level(&mut self) {
