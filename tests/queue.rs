@@ -256,3 +256,14 @@ fn a_shorter_target_expels_a_few_at_a_time() {
     queue.expire(at(181));
     assert_eq!(rejected(&mut queue).len(), 32);
 }
+
+#[test]
+fn a_target_is_above_zero_and_below_its_interval() {
+    let mut config = QueueConfig::new(1);
+    config.interval = Some(Duration::from_nanos(19));
+    let queue: CoDelQueue<u64> = CoDelQueue::new(config.clone()).expect("a sound configuration");
+    assert_eq!(queue.snapshot(Time::ZERO).target, Duration::from_nanos(1));
+    config.interval = Some(Duration::from_nanos(1));
+    let error = CoDelQueue::<u64>::new(config).expect_err("no target is below it");
+    assert_eq!(error.parameter(), "interval");
+}
