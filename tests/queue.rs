@@ -153,3 +153,118 @@ fn the_less_critical_makes_room() {
     assert_eq!(pop(&mut queue, 1), Some(4));
     assert_eq!(pop(&mut queue, 1), Some(1));
 }
+
+#[test]
+fn nobody_makes_room_for_what_is_in_vain() {
+    let mut queue = queue(1, 5, 100);
+    put(&mut queue, 0, 1);
+    let critical =
+        Offer { criticality: Criticality::CriticalPlus, deadline: Some(at(1)), ..Offer::default() };
+    let (item, rejection) = queue.push(at(1), 2, &critical).expect_err("it is too late");
+    assert_eq!((item, rejection.reason), (2, Reason::Deadline));
+    assert_eq!(rejected(&mut queue), []);
+    assert_eq!(pop(&mut queue, 1), Some(1));
+}
+
+/// A queue over a service that is known to take 40 ms; it was last asked at 800 ms.
+fn with_a_known_service() -> CoDelQueue<u64> {
+    let mut queue = queue(10, 500, 10_000);
+    for round in 0..20 {
+        put(&mut queue, round * 40, round);
+        let taken = queue.pop(at(round * 40)).expect("one is there");
+        let work = queue.begin(&taken);
+        queue.finish(at(round * 40 + 40), work, true);
+    }
+    queue
+}
+
+#[test]
+fn a_deadline_falls_due_at_one_moment() {
+    let play = |looks: &[u64]| {
+        let mut queue = with_a_known_service();
+        // It waits while the estimate ages, and is over its bound at 1300 ms.
+        put(&mut queue, 800, 0);
+        let offer = Offer { deadline: Some(at(1_338)), ..Offer::default() };
+        queue.push(at(800), 1, &offer).expect("there is room");
+        for &ms in looks {
+            queue.expire(at(ms));
+        }
+        let next = queue.next_expiry();
+        queue.expire(at(20_000));
+        (next.map(Time::as_nanos), rejected(&mut queue))
+    };
+    let (next, often) = play(&[900, 1_000, 1_100, 1_200, 1_290]);
+    assert_eq!(play(&[]), (next, often));
+    // An exact one: less is left from then on, and not before.
+    let queue = with_a_known_service();
+    let left = |nanos: u64| Duration::from_nanos(1_338 * MS - nanos);
+    let estimate = |nanos: u64| queue.service().estimate(Time::from_nanos(nanos));
+    let next = next.expect("two wait");
+    assert!(left(next) < estimate(next));
+    assert!(left(next - 1) >= estimate(next - 1));
+}
+
+#[test]
+fn what_is_left_to_nobody_may_begin_at_once() {
+    let mut queue = with_a_known_service();
+    let offer = Offer { deadline: Some(at(810)), ..Offer::default() };
+    // Nobody waits before it.
+    queue.push(at(800), 1, &offer).expect("it may begin");
+    assert_eq!(pop(&mut queue, 800), Some(1));
+    queue.push(at(800), 2, &offer).expect("it may begin");
+    let (_, rejection) = queue.push(at(800), 3, &offer).expect_err("2 waits");
+    assert_eq!(rejection.reason, Reason::Deadline);
+    // It did not.
+    queue.expire(at(801));
+    assert_eq!(rejected(&mut queue), [(2, Reason::Deadline)]);
+}
+
+#[test]
+fn those_that_are_late_hold_up_nobody() {
+    let mut queue = queue(10_000, 5, 100);
+    put(&mut queue, 0, 0);
+    for item in 1..1_000 {
+        put(&mut queue, 50, item);
+    }
+    // It becomes standing at 105 ms; this one is over the target 4 ms later.
+    put(&mut queue, 104, 1_000);
+    queue.expire(at(108));
+    rejected(&mut queue);
+    queue.expire(at(109));
+    let expelled = rejected(&mut queue);
+    assert_eq!(expelled.len(), 33);
+    assert!(expelled.contains(&(1_000, Reason::Wait)));
+}
+
+#[test]
+fn a_shorter_target_expels_a_few_at_a_time() {
+    let mut queue = queue(10_000, 50, 100);
+    put(&mut queue, 0, 0);
+    put(&mut queue, 50, 1);
+    for ms in (0..=160).rev().step_by(40) {
+        put(&mut queue, 160 - ms, 2 + ms);
+    }
+    rejected(&mut queue);
+    assert!(queue.is_standing());
+    for item in 0..1_000 {
+        put(&mut queue, 170, 1_000 + item);
+    }
+    let mut config = queue.config().clone();
+    config.target = Some(Duration::from_millis(5));
+    queue.update(at(180), config).expect("a sound configuration");
+    let expelled = rejected(&mut queue);
+    assert!((32..40).contains(&expelled.len()), "{}", expelled.len());
+    queue.expire(at(181));
+    assert_eq!(rejected(&mut queue).len(), 32);
+}
+
+#[test]
+fn a_target_is_above_zero_and_below_its_interval() {
+    let mut config = QueueConfig::new(1);
+    config.interval = Some(Duration::from_nanos(19));
+    let queue: CoDelQueue<u64> = CoDelQueue::new(config.clone()).expect("a sound configuration");
+    assert_eq!(queue.snapshot(Time::ZERO).target, Duration::from_nanos(1));
+    config.interval = Some(Duration::from_nanos(1));
+    let error = CoDelQueue::<u64>::new(config).expect_err("no target is below it");
+    assert_eq!(error.parameter(), "interval");
+}

@@ -103,10 +103,24 @@ impl Operations {
         }
     }
 
-    /// The estimate of an operation; of the unnamed, that of all together.
-    pub(crate) fn estimate(&self, id: OperationId, now: Time) -> Duration {
+    /// From when on it is too late to begin work that is to be done by `deadline`.
+    pub(crate) fn too_late_at(&self, id: OperationId, deadline: Time) -> Time {
+        self.service(id).too_late_at(deadline)
+    }
+
+    /// The same of the operation of that name.
+    pub(crate) fn too_late_at_for(&self, name: Option<&str>, deadline: Time) -> Time {
+        let id = match name {
+            Some(name) => self.places.get(name).copied(),
+            None => Some(OperationId::UNNAMED),
+        };
+        id.map_or(deadline, |id| self.too_late_at(id, deadline))
+    }
+
+    /// What is known of an operation; of the unnamed, of all together.
+    fn service(&self, id: OperationId) -> &ServiceEstimate {
         let named = id.place().and_then(|place| self.named.get(place));
-        named.map_or(&self.all, |named| &named.estimate).estimate(now)
+        named.map_or(&self.all, |named| &named.estimate)
     }
 
     /// All together.

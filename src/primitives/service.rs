@@ -14,6 +14,7 @@ const RECENT: Duration = Duration::from_secs(5);
 /// four times itself, for services that take long.
 const AGEING: Duration = Duration::from_secs(10);
 const QUANTILE: f64 = 0.95;
+const INSTANT: Duration = Duration::from_nanos(1);
 
 /// The shortest batch that moves the baseline.
 const SHORTEST_BATCH: Duration = Duration::from_millis(100);
@@ -112,13 +113,38 @@ impl ServiceEstimate {
     /// an estimate that refuses everything learns nothing more.
     #[must_use]
     pub fn estimate(&self, now: Time) -> Duration {
-        let idle = now.since(self.last);
-        if idle.is_zero() || self.quantile.is_zero() {
+        let (idle, ageing) = (now.since(self.last), self.ageing());
+        if idle.is_zero() {
             return self.quantile;
         }
-        let ageing = AGEING.max(self.quantile.saturating_mul(4)).as_secs_f64();
-        let left = (1.0 - idle.as_secs_f64() / ageing).max(0.0);
-        self.quantile.mul_f64(left)
+        if idle >= ageing {
+            return Duration::ZERO;
+        }
+        let aged = self.quantile.as_nanos() * idle.as_nanos() / ageing.as_nanos();
+        self.quantile.saturating_sub(span(aged))
+    }
+
+    /// From when on it is too late to begin work that is to be done by `deadline`: less
+    /// is left than the [`estimate`](Self::estimate). The deadline itself if nothing is
+    /// known.
+    #[must_use]
+    pub fn too_late_at(&self, deadline: Time) -> Time {
+        let (left, ageing) = (deadline.since(self.last), self.ageing());
+        if self.quantile.is_zero() || left >= ageing {
+            return deadline;
+        }
+        let Some(spare) = left.checked_sub(self.quantile) else {
+            return deadline.after(INSTANT).before(self.quantile);
+        };
+        // What is left and the estimate both go to zero along straight lines.
+        let closing = ageing.saturating_sub(self.quantile);
+        let meeting = spare.as_nanos() * ageing.as_nanos() / closing.as_nanos();
+        self.last.after(span(meeting)).after(INSTANT)
+    }
+
+    /// After how long without a sample the estimate is zero.
+    fn ageing(&self) -> Duration {
+        AGEING.max(self.quantile.saturating_mul(4))
     }
 
     /// The mean without overload; `None` before the first 20 samples.
@@ -242,6 +268,10 @@ impl Sums {
         let squares = self.sum_of_squares - self.sum * self.sum / count;
         (squares.max(0.0) / (count - 1.0) / count).sqrt()
     }
+}
+
+fn span(nanos: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates

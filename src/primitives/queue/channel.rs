@@ -77,6 +77,11 @@ impl Room for Space {
     fn room_at(&self, _cost: u64) -> Option<Time> {
         None
     }
+
+    /// The worker that it was reserved for may have left, or the capacity be less.
+    fn honours_grants(&self) -> bool {
+        self.reserved <= self.free
+    }
 }
 
 /// Who asks, and how long it may wait.
@@ -239,10 +244,14 @@ impl<T, W> Channel<T, W> {
     ) -> (Put<T>, Wakes<W>) {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
+        self.measure();
         let put = match self.putters.claim(now, ticket, &mut wakes) {
             Turn::Granted { cost, .. } => {
                 self.putters.room.put_back(now, cost);
-                self.push(item, offer)
+                match self.objection(offer) {
+                    Some(reason) => self.refuse(reason, item, offer),
+                    None => self.push(item, offer),
+                }
             }
             Turn::Waiting => Put::Waiting(ticket, item),
             Turn::Refused { reason, .. } => self.refuse(reason, item, offer),
@@ -300,7 +309,7 @@ impl<T, W> Channel<T, W> {
             Turn::Granted { cost, .. } => {
                 self.takers.room.put_back(now, cost);
                 // A grant is honoured only while something is inside.
-                self.queue_mut().pop(now).map_or(Take::Empty, Take::Taken)
+                self.queue_mut().pop_unseen(now).map_or(Take::Empty, Take::Taken)
             }
             Turn::Waiting if self.is_drained() => {
                 self.takers.cancel(now, ticket, &mut wakes);
@@ -445,6 +454,7 @@ impl<T, W> Channel<T, W> {
             self.measure();
             self.putters.serve(now, wakes);
         }
+        self.queue_mut().check_level();
     }
 
     /// How much room there is: an item for which a worker waits needs none.
@@ -463,8 +473,8 @@ impl<T, W> Channel<T, W> {
         home: Option<Home>,
         for_equals: bool,
     ) -> Put<T> {
-        if self.is_closed {
-            return self.refuse(Reason::Closed, item, offer);
+        if let Some(reason) = self.objection(offer) {
+            return self.refuse(reason, item, offer);
         }
         self.measure();
         if self.putters.is_empty() {
@@ -482,13 +492,26 @@ impl<T, W> Channel<T, W> {
         self.push(item, offer)
     }
 
+    /// What speaks against an item, whether there is room or not.
+    fn objection(&self, offer: &Offer<'_>) -> Option<Reason> {
+        if self.is_closed {
+            Some(Reason::Closed)
+        } else if self.queue().is_in_vain(offer, self.is_awaited()) {
+            Some(Reason::Deadline)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a worker waits for the item that comes next.
+    fn is_awaited(&self) -> bool {
+        self.takers.waiting_ready() > 0
+    }
+
     #[inline]
     fn push(&mut self, item: T, offer: &Offer<'_>) -> Put<T> {
-        let is_awaited = self.takers.waiting_ready() > 0;
-        match self.queue_mut().push_into_room(item, offer, is_awaited) {
-            Ok(id) => Put::Accepted(id),
-            Err((item, rejection)) => Put::Rejected(item, rejection),
-        }
+        let is_awaited = self.is_awaited();
+        Put::Accepted(self.queue_mut().push_into_room(item, offer, is_awaited))
     }
 
     fn refuse(&mut self, reason: Reason, item: T, offer: &Offer<'_>) -> Put<T> {
@@ -505,7 +528,7 @@ impl<T, W> Channel<T, W> {
             }
             self.takers.room.put_back(now, 1);
         }
-        self.queue_mut().pop(now).map_or(Take::Empty, Take::Taken)
+        self.queue_mut().pop_unseen(now).map_or(Take::Empty, Take::Taken)
     }
 
     fn of(&mut self, ticket: Ticket) -> Side<'_, T, W> {

@@ -26,6 +26,7 @@ pub struct QueueConfig {
 /// The largest capacity.
 pub const MAX_CAPACITY: usize = 1_000_000_000;
 
+const SHORTEST: Duration = Duration::from_nanos(1);
 const LONGEST: Duration = Duration::from_secs(3600);
 const TARGET: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -74,7 +75,7 @@ impl QueueConfig {
         match (self.target, self.interval) {
             (Some(target), Some(interval)) => (target, interval),
             (Some(target), None) => (target, target.saturating_mul(TARGETS)),
-            (None, Some(interval)) => (interval / TARGETS, interval),
+            (None, Some(interval)) => ((interval / TARGETS).max(SHORTEST), interval),
             (None, None) => automatic(),
         }
     }

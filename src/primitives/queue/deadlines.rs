@@ -48,10 +48,10 @@ impl Deadlines {
     }
 
     /// The first to fall due, if `due` says when the first of a group does.
-    pub(crate) fn first(&self, due: impl Fn(Group, Time, u32) -> Time) -> Option<(u32, Time)> {
+    pub(crate) fn first(&self, due: impl Fn(Group, Time) -> Time) -> Option<(u32, Time)> {
         let firsts = self.used.iter().filter_map(|&index| {
             let &(deadline, key) = self.groups[index].first()?;
-            Some((key, due(OperationId::at(index), deadline, key)))
+            Some((key, due(OperationId::at(index), deadline)))
         });
         firsts.min_by_key(|&(_, due)| due)
     }

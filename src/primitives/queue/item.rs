@@ -69,7 +69,8 @@ pub(super) struct Place {
     pub(super) joined: Time,
     pub(super) deadline: Time,
     pub(super) criticality: Criticality,
-    pub(super) is_awaited: bool,
+    /// Whether its deadline is judged by the estimate of its operation.
+    pub(super) is_judged: bool,
 }
 
 /// What a queue has to tell, in the order in which it happened.

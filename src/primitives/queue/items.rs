@@ -47,6 +47,8 @@ pub(super) struct Items<T> {
     /// By criticality, oldest first.
     classes: [List<IN_CLASS>; 4],
     arrivals: List<BY_ARRIVAL>,
+    /// The first by arrival that is not late.
+    timely: Option<u32>,
     deadlines: Deadlines,
     next_serial: u64,
 }
@@ -64,7 +66,7 @@ pub(super) struct Arrival {
     pub(super) deadline: Option<Time>,
     pub(super) criticality: Criticality,
     pub(super) operation: OperationId,
-    pub(super) is_awaited: bool,
+    pub(super) is_judged: bool,
 }
 
 impl<T> Items<T> {
@@ -73,6 +75,7 @@ impl<T> Items<T> {
             entries: Slab::new(),
             classes: [List::new(), List::new(), List::new(), List::new()],
             arrivals: List::new(),
+            timely: None,
             deadlines: Deadlines::new(),
             // So that no id is zero as a number.
             next_serial: 1,
@@ -90,6 +93,31 @@ impl<T> Items<T> {
     /// When the oldest came.
     pub(super) fn oldest(&self) -> Option<Time> {
         self.oldest_key().map(|key| self.joined(key))
+    }
+
+    /// The oldest of the late.
+    pub(super) fn oldest_late(&self) -> Option<u32> {
+        self.oldest_key().filter(|_| self.oldest_key() != self.timely)
+    }
+
+    /// The oldest of those that are not late.
+    pub(super) const fn oldest_timely(&self) -> Option<u32> {
+        self.timely
+    }
+
+    /// Marks those that came before `moment` as late.
+    pub(super) fn mark_late(&mut self, moment: Time) {
+        while let Some(key) = self.timely.filter(|&key| self.joined(key) < moment) {
+            self.timely = self.next_by_arrival(key);
+        }
+    }
+
+    pub(super) const fn mark_none_late(&mut self) {
+        self.timely = self.arrivals.head();
+    }
+
+    fn next_by_arrival(&self, key: u32) -> Option<u32> {
+        Linked::<BY_ARRIVAL>::links(&self.entries[key as usize]).next()
     }
 
     pub(super) const fn oldest_key(&self) -> Option<u32> {
@@ -130,13 +158,13 @@ impl<T> Items<T> {
     }
 
     /// The first whose deadline falls due, and when: `due` says it of the earliest
-    /// deadline of each operation, by when the item came.
+    /// deadline of each operation.
     pub(super) fn first_deadline(
         &self,
-        due: impl Fn(OperationId, Time, Time) -> Time,
+        due: impl Fn(OperationId, Time) -> Time,
     ) -> Option<(u32, Time)> {
-        self.deadlines.first(|group, deadline, key| match group {
-            Some(operation) => due(operation, deadline, self.joined(key)),
+        self.deadlines.first(|group, deadline| match group {
+            Some(operation) => due(operation, deadline),
             None => deadline,
         })
     }
@@ -146,12 +174,13 @@ impl<T> Items<T> {
         let slot = self.entries.vacant_entry();
         let id = ItemId { key: key_of(slot.key()), serial: self.next_serial };
         self.next_serial += 1;
-        let &Arrival { now, deadline, criticality, operation, is_awaited } = arrival;
+        let &Arrival { now, deadline, criticality, operation, is_judged } = arrival;
         let deadline = deadline.unwrap_or(Time::MAX);
-        let place = Place { id, joined: now, deadline, criticality, is_awaited };
+        let place = Place { id, joined: now, deadline, criticality, is_judged };
         slot.insert(Entry::new(item, place, operation));
         self.classes[criticality.index()].push_back(&mut self.entries, id.key);
         self.arrivals.push_back(&mut self.entries, id.key);
+        self.timely.get_or_insert(id.key);
         self.note_deadline(id.key);
         id
     }
@@ -167,6 +196,9 @@ impl<T> Items<T> {
         self.classes[class].insert_after(&mut self.entries, before, key);
         let before = place_before(&self.entries, self.arrivals, serial);
         self.arrivals.insert_after(&mut self.entries, before, key);
+        if self.next_by_arrival(key) == self.timely {
+            self.timely = Some(key);
+        }
         self.note_deadline(key);
     }
 
@@ -174,9 +206,12 @@ impl<T> Items<T> {
     pub(super) fn remove(&mut self, key: u32) -> Entry<T> {
         let Entry { place, operation, .. } = self.entries[key as usize];
         self.classes[place.criticality.index()].unlink(&mut self.entries, key);
+        if self.timely == Some(key) {
+            self.timely = self.next_by_arrival(key);
+        }
         self.arrivals.unlink(&mut self.entries, key);
         if place.deadline < Time::MAX {
-            self.deadlines.remove(group_of(operation, place.is_awaited), place.deadline, key);
+            self.deadlines.remove(group_of(operation, place.is_judged), place.deadline, key);
         }
         self.entries.remove(key as usize)
     }
@@ -185,7 +220,7 @@ impl<T> Items<T> {
     fn note_deadline(&mut self, key: u32) {
         let Entry { place, operation, .. } = self.entries[key as usize];
         if place.deadline < Time::MAX {
-            self.deadlines.insert(group_of(operation, place.is_awaited), place.deadline, key);
+            self.deadlines.insert(group_of(operation, place.is_judged), place.deadline, key);
         }
     }
 
@@ -223,10 +258,9 @@ where
     before
 }
 
-/// Where the deadline of an item stands: what a worker waits for is not judged by
-/// an estimate.
-fn group_of(operation: OperationId, is_awaited: bool) -> Option<OperationId> {
-    (!is_awaited).then_some(operation)
+/// Where the deadline of an item stands.
+fn group_of(operation: OperationId, is_judged: bool) -> Option<OperationId> {
+    is_judged.then_some(operation)
 }
 
 /// Four thousand million items do not fit into memory.

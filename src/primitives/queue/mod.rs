@@ -27,8 +27,9 @@ use super::{ConfigError, Criticality, Reason, Rejection, ServiceEstimate, Time};
 /// - Served is by criticality, then the oldest first; while the queue is *standing*
 ///   the newest first.
 /// - An item may wait for an interval; while the queue is standing, for the target.
-///   The bounds are applied to what waits as the state changes. Both follow the
-///   service time unless they are given.
+///   The bounds are applied to what waits as the state changes; of those that are
+///   over the target already 32 go at once, and 32 more each millisecond. Both follow
+///   the service time unless they are given.
 /// - An item with a deadline is rejected as soon as what is left is less than the
 ///   service estimate, since to begin it is a waste. One for which a worker waits
 ///   already, or that is taken at the moment at which it comes, begins with any
@@ -62,6 +63,25 @@ pub struct CoDelQueue<T> {
     taken: u64,
     cancelled: u64,
     rejected: [u64; 12],
+}
+
+const INSTANT: Duration = Duration::from_nanos(1);
+
+/// What is to be rejected, when and why.
+struct Due {
+    key: u32,
+    at: Time,
+    cause: Cause,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// It has waited for as long as it may.
+    Wait,
+    /// The same, and it is one of the late.
+    Late,
+    /// It cannot be done in time any more.
+    Deadline,
 }
 
 impl<T> CoDelQueue<T> {
@@ -159,63 +179,75 @@ impl<T> CoDelQueue<T> {
         offer: &Offer<'_>,
     ) -> Result<ItemId, (T, Rejection)> {
         self.expire(now);
-        let is_room = self.depth() < self.config.capacity;
-        if is_room || self.evict(offer.criticality, true) {
-            return self.push_into_room(item, offer, false);
+        // First, so that nobody is evicted for what is in vain.
+        if self.is_in_vain(offer, false) {
+            return Err((item, self.refuse(Reason::Deadline, offer.criticality)));
         }
-        Err((item, self.refuse(Reason::Full, offer.criticality)))
+        if self.depth() >= self.config.capacity && !self.evict(offer.criticality, true) {
+            return Err((item, self.refuse(Reason::Full, offer.criticality)));
+        }
+        let id = self.push_into_room(item, offer, false);
+        self.check_level();
+        Ok(id)
     }
 
-    /// The same if it is known that there is room, after [`expire`](Self::expire);
-    /// `is_awaited` if a worker waits for it.
-    #[inline]
+    /// Whether an item that came now could not be done in time any more, after
+    /// [`expire`](Self::expire); `is_awaited` if a worker waits for it.
+    pub(crate) fn is_in_vain(&self, offer: &Offer<'_>, is_awaited: bool) -> bool {
+        offer.deadline.is_some_and(|deadline| {
+            let has_to_wait = !is_awaited && self.depth() > 0;
+            deadline <= self.now
+                || has_to_wait
+                    && self.operations.too_late_at_for(offer.operation, deadline) <= self.now
+        })
+    }
+
+    /// Puts an item that is not in vain and has room.
     pub(crate) fn push_into_room(
         &mut self,
         item: T,
         offer: &Offer<'_>,
         is_awaited: bool,
-    ) -> Result<ItemId, (T, Rejection)> {
+    ) -> ItemId {
         let operation = self.operations.enter(offer.operation);
-        if let Some(deadline) = offer.deadline {
-            let left = deadline.since(self.now);
-            let is_waste = !is_awaited
-                && self.depth() > 0
-                && left < self.operations.estimate(operation, self.now);
-            if left.is_zero() || is_waste {
-                self.operations.leave(operation);
-                return Err((item, self.refuse(Reason::Deadline, offer.criticality)));
-            }
-        }
+        // There is no time to wait: it is taken at once, or not at all.
+        let is_urgent = !is_awaited && { offer.deadline }
+            .is_some_and(|deadline| self.operations.too_late_at(operation, deadline) <= self.now);
         let arrival = Arrival {
             now: self.now,
-            deadline: offer.deadline,
+            deadline: if is_urgent { Some(self.now.after(INSTANT)) } else { offer.deadline },
             criticality: offer.criticality,
             operation,
-            is_awaited,
+            is_judged: !is_awaited && !is_urgent,
         };
-        let was_empty = self.is_empty();
-        if was_empty {
+        if self.is_empty() {
             self.observe(self.now);
         }
+        let is_first_timely = self.items.oldest_timely().is_none();
         let id = self.items.insert(item, &arrival);
-        if was_empty || offer.deadline.is_some() {
+        if is_first_timely || offer.deadline.is_some() {
             self.plan();
         }
         self.accepted += 1;
-        self.check_level();
-        Ok(id)
+        id
     }
 
     /// Takes the item that is next.
-    #[inline]
     pub fn pop(&mut self, now: Time) -> Option<Taken<T>> {
+        let taken = self.pop_unseen(now);
+        self.check_level();
+        taken
+    }
+
+    /// The same without a look at the watermarks, for who is not done yet.
+    #[inline]
+    pub(crate) fn pop_unseen(&mut self, now: Time) -> Option<Taken<T>> {
         // What is left afterwards can be begun.
         self.expire(now);
         let key = self.items.next(self.is_standing())?;
         let Entry { item, place, operation, .. } = self.remove(key);
         self.operations.leave(operation);
         self.taken += 1;
-        self.check_level();
         let waited = self.now.since(place.joined);
         Some(Taken { item, waited, place, operation, epoch: self.epoch })
     }
@@ -229,6 +261,7 @@ impl<T> CoDelQueue<T> {
             self.observe(self.now);
             self.items.put_back(item, place, operation);
             self.observe(self.now);
+            self.mark_late();
             self.plan();
             self.check_level();
         } else {
@@ -300,37 +333,35 @@ impl<T> CoDelQueue<T> {
     #[cold]
     fn catch_up(&mut self, now: Time) {
         loop {
-            let due = self.next_due(now);
-            let change = { self.bound.next_change(self.items.oldest()) }
-                .filter(|&change| change <= now && due.is_none_or(|(_, _, due)| change < due));
+            let due = self.next_due();
+            // At one moment: it becomes standing, what is due goes, it becomes healthy.
+            let is_first = |change: Time| match due {
+                Some(Due { at, .. }) => change < at || change == at && !self.is_standing(),
+                None => true,
+            };
+            let change = self.next_change().filter(|&change| change <= now && is_first(change));
             if let Some(change) = change {
-                self.observe(change.max(self.now));
-            } else if let Some((key, reason, due)) = due.filter(|&(_, _, due)| due <= now) {
-                let at = due.max(self.now);
-                if reason == Reason::Wait {
-                    self.bound.note_expelled(at, self.items.joined(key));
-                }
-                self.observe(at);
-                self.reject(key, reason);
+                self.observe(change);
+            } else if let Some(due) = due.filter(|due| due.at <= now) {
+                self.reject_due(&due);
             } else {
                 break;
             }
         }
         self.observe(now);
         self.plan();
+        self.check_level();
     }
 
     /// Notes when something falls due next.
     fn plan(&mut self) {
-        let oldest = self.items.oldest();
-        let change = self.bound.next_change(oldest).unwrap_or(Time::MAX);
-        let wait = oldest.map_or(Time::MAX, |joined| self.bound.due(joined));
-        let deadline = if self.items.has_deadlines() {
-            self.deadline_due(self.now).map_or(Time::MAX, |(_, due)| due)
-        } else {
-            Time::MAX
-        };
-        let due = wait.min(deadline);
+        let (bound, items) = (&self.bound, &self.items);
+        let change = bound.next_change(items.oldest()).unwrap_or(Time::MAX);
+        let timely = items.oldest_timely();
+        let mut due = timely.map_or(Time::MAX, |key| bound.due(items.joined(key)));
+        if items.oldest_key() != timely || items.has_deadlines() {
+            due = self.next_due().map_or(Time::MAX, |due| due.at);
+        }
         self.quiet_until = due.min(change);
         // That a standing queue becomes healthy rejects nobody.
         self.next_expiry = if self.is_standing() { due } else { due.min(change) };
@@ -408,6 +439,7 @@ impl<T> CoDelQueue<T> {
         while let Some(key) = self.items.oldest_key() {
             self.reject(key, reason);
         }
+        self.check_level();
     }
 
     /// The state at `now`.
@@ -440,7 +472,6 @@ impl<T> CoDelQueue<T> {
     /// Notes how many workers are on their way.
     pub(crate) fn promise(&mut self, promised: usize) {
         self.promised = promised;
-        self.check_level();
     }
 
     /// Counts a rejection of what never was inside.
@@ -469,25 +500,55 @@ impl<T> CoDelQueue<T> {
     }
 
     /// What is to be rejected next if the state stays as it is, why and when.
-    fn next_due(&self, now: Time) -> Option<(u32, Reason, Time)> {
-        let wait = self.items.oldest_key();
-        let wait = wait.map(|key| (key, Reason::Wait, self.bound.due(self.items.joined(key))));
-        let deadline = self.deadline_due(now).map(|(key, due)| (key, Reason::Deadline, due));
-        deadline.into_iter().chain(wait).min_by_key(|&(_, _, due)| due)
+    fn next_due(&self) -> Option<Due> {
+        let (bound, items) = (&self.bound, &self.items);
+        let due = |key, at: Time, cause| Due { key, at: at.max(self.now), cause };
+        let late = { items.oldest_late() }
+            .map(|key| due(key, bound.due_late(items.joined(key)), Cause::Late));
+        let wait = { items.oldest_timely() }
+            .map(|key| due(key, bound.due(items.joined(key)), Cause::Wait));
+        let deadline = items
+            .first_deadline(|operation, deadline| self.operations.too_late_at(operation, deadline));
+        let deadline = deadline.map(|(key, at)| due(key, at, Cause::Deadline));
+        late.into_iter().chain(wait).chain(deadline).min_by_key(|due| due.at)
     }
 
-    fn deadline_due(&self, now: Time) -> Option<(u32, Time)> {
-        self.items.first_deadline(|operation, deadline, joined| {
-            let hopeless = deadline.before(self.operations.estimate(operation, now));
-            // What has not waited at all may begin.
-            hopeless.max(joined.after(Duration::from_nanos(1))).min(deadline)
-        })
+    fn next_change(&self) -> Option<Time> {
+        self.bound.next_change(self.items.oldest()).map(|at| at.max(self.now))
     }
 
     #[inline]
     fn observe(&mut self, at: Time) {
         self.now = at;
-        self.bound.observe(at, self.items.oldest());
+        if self.bound.observe(at, self.items.oldest()) {
+            self.mark_late();
+        }
+    }
+
+    /// Marks those that are over the target as it begins to count.
+    fn mark_late(&mut self) {
+        if self.is_standing() {
+            self.items.mark_late(self.now.before(self.bound.target()));
+        } else {
+            self.items.mark_none_late();
+        }
+    }
+
+    fn reject_due(&mut self, due: &Due) {
+        let &Due { key, at, cause } = due;
+        let reason = match cause {
+            Cause::Deadline => Reason::Deadline,
+            Cause::Wait => {
+                self.bound.note_rejection(at);
+                Reason::Wait
+            }
+            Cause::Late => {
+                self.bound.note_expelled(at, self.items.joined(key));
+                Reason::Wait
+            }
+        };
+        self.observe(at);
+        self.reject(key, reason);
     }
 
     fn reject(&mut self, key: u32, reason: Reason) {
@@ -496,12 +557,12 @@ impl<T> CoDelQueue<T> {
         self.rejected[reason.index()] += 1;
         let rejection = self.rejection(reason, place.criticality);
         self.news.push(News::Rejected(item, rejection));
-        self.check_level();
     }
 
     #[inline]
     fn remove(&mut self, key: u32) -> Entry<T> {
         let is_oldest = self.items.oldest_key() == Some(key);
+        let is_next_due = is_oldest || self.items.oldest_timely() == Some(key);
         if is_oldest {
             self.observe(self.now);
         }
@@ -509,7 +570,7 @@ impl<T> CoDelQueue<T> {
         if is_oldest {
             self.observe(self.now);
         }
-        if is_oldest || entry.place.deadline < Time::MAX {
+        if is_next_due || entry.place.deadline < Time::MAX {
             self.plan();
         }
         entry
@@ -518,14 +579,19 @@ impl<T> CoDelQueue<T> {
     /// Lets target and interval follow the baseline.
     fn fit(&mut self) {
         let (target, interval) = self.config.spans(self.service().baseline());
+        let is_shorter = target < self.bound.target();
         // What was until now was by the old ones.
         self.observe(self.now);
         self.bound.set(target, interval);
+        if is_shorter && self.is_standing() {
+            self.mark_late();
+        }
         self.plan();
     }
 
+    /// Tells when a watermark is passed: at the end of what is done, and not on the way.
     #[inline]
-    fn check_level(&mut self) {
+    pub(crate) fn check_level(&mut self) {
         if let Some(level) = self.levels.check(self.depth()) {
             self.news.push(News::Level(level));
         }

@@ -15,6 +15,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 ///   than `target`, at some moment of the last `interval`.
 /// - A standing queue becomes healthy after an `interval` in which nothing had to
 ///   be rejected, so that it does not flap.
+/// - Items that are over the target already when that begins to count are *late*:
+///   they go a few at a time, and none stays for longer than `interval`.
 ///
 /// [`observe`](Self::observe) is called before and after anything comes or goes: what
 /// happened in between follows from the age of the oldest.
@@ -22,13 +24,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct WaitBound {
     target: Duration,
     interval: Duration,
-    standing_since: Option<Time>,
+    is_standing: bool,
     /// When it was last seen to be empty, or its oldest wait below the target.
     good_at: Time,
     /// When something was last rejected, while standing.
     bad_at: Time,
     seen_at: Time,
-    /// How many may still be expelled before the next pause, and when that ends.
+    /// How many of the late may still be expelled before the next pause, and when
+    /// that ends.
     expellable: u32,
     paused_until: Time,
 }
@@ -38,7 +41,7 @@ impl WaitBound {
         Self {
             target,
             interval,
-            standing_since: None,
+            is_standing: false,
             good_at: Time::ZERO,
             bad_at: Time::ZERO,
             seen_at: Time::ZERO,
@@ -61,49 +64,47 @@ impl WaitBound {
     }
 
     pub(crate) const fn is_standing(&self) -> bool {
-        self.standing_since.is_some()
+        self.is_standing
     }
 
-    #[inline]
-    /// When the oldest item, which came at `joined`, has waited for as long as it
-    /// may.
+    /// When an item that came at `joined` has waited for as long as it may.
     pub(crate) fn due(&self, joined: Time) -> Time {
-        let Some(since) = self.standing_since else {
-            return joined.after(self.interval);
-        };
-        let due = joined.after(self.target);
-        if due >= since {
+        joined.after(if self.is_standing { self.target } else { self.interval })
+    }
+
+    /// The same for the oldest of the late.
+    pub(crate) fn due_late(&self, joined: Time) -> Time {
+        let due = self.due(joined);
+        if self.expellable > 0 {
             return due;
         }
-        // It was over the target already when the queue became standing.
-        let resumed = if self.expellable > 0 { since } else { self.paused_until };
-        resumed.min(joined.after(self.interval)).max(due)
+        due.max(self.paused_until.min(joined.after(self.interval)))
     }
 
     /// When it becomes standing or healthy, if nothing comes or goes until then.
     pub(crate) fn next_change(&self, oldest: Option<Time>) -> Option<Time> {
-        if self.standing_since.is_some() {
+        if self.is_standing {
             return Some(self.bad_at.after(self.interval));
         }
         Some(self.good_until(oldest?).after(self.interval))
     }
 
-    /// Takes note of the state at `now`.
-    pub(crate) fn observe(&mut self, now: Time, oldest: Option<Time>) {
+    /// Takes note of the state at `now`; whether it became standing or healthy.
+    pub(crate) fn observe(&mut self, now: Time, oldest: Option<Time>) -> bool {
         let is_due = self.next_change(oldest).is_some_and(|at| at <= now);
-        if self.standing_since.is_some() {
-            if is_due {
-                self.standing_since = None;
+        if is_due {
+            self.is_standing = !self.is_standing;
+            if self.is_standing {
+                self.bad_at = now;
+                self.expellable = EXPELLED_AT_ONCE;
+            } else {
                 self.good_at = now;
             }
-        } else if is_due {
-            self.standing_since = Some(now);
-            self.bad_at = now;
-            self.expellable = EXPELLED_AT_ONCE;
-        } else {
+        } else if !self.is_standing {
             self.good_at = oldest.map_or(now, |joined| self.good_until(joined).min(now));
         }
         self.seen_at = now;
+        is_due
     }
 
     /// Until when it is good if the oldest goes on waiting. The oldest may be the
@@ -118,16 +119,16 @@ impl WaitBound {
         self.bad_at = self.bad_at.max(now);
     }
 
-    /// The same of an item that has waited for as long as it may.
+    /// The same of one of the late, which came at `joined`.
     pub(crate) fn note_expelled(&mut self, now: Time, joined: Time) {
         self.note_rejection(now);
-        if self.standing_since.is_none_or(|since| joined.after(self.target) >= since) {
+        if now >= joined.after(self.interval) {
             return;
         }
-        if self.expellable == 0 && now >= self.paused_until {
+        if self.expellable == 0 {
             self.expellable = EXPELLED_AT_ONCE;
         }
-        self.expellable = self.expellable.saturating_sub(1);
+        self.expellable -= 1;
         if self.expellable == 0 {
             self.paused_until = now.after(PAUSE);
         }
