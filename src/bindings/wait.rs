@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
@@ -108,20 +110,49 @@ impl Stage {
 
 /// The place in line of one that waits.
 #[derive(Default)]
-pub(crate) struct Place(Mutex<Option<Ticket>>);
+pub(crate) struct Place(Mutex<Option<Seat>>);
+
+struct Seat {
+    ticket: Ticket,
+    /// What its task waits on.
+    future: Option<Py<PyAny>>,
+}
 
 impl Place {
-    fn put(&self, ticket: Ticket) {
-        *self.0.lock() = Some(ticket);
+    fn put(&self, ticket: Ticket, future: Option<Py<PyAny>>) {
+        let old = self.0.lock().replace(Seat { ticket, future });
+        drop(old);
     }
 
     fn take(&self) -> Option<Ticket> {
-        self.0.lock().take()
+        let seat = self.0.lock().take();
+        seat.map(|seat| seat.ticket)
+    }
+
+    /// Whether its task may go on: another task that was given it too may not.
+    fn is_due(&self, py: Python<'_>) -> PyResult<bool> {
+        let future = {
+            let seat = self.0.lock();
+            let future = seat.as_ref().and_then(|seat| seat.future.as_ref());
+            future.map(|future| future.clone_ref(py))
+        };
+        match future {
+            Some(future) => future.bind(py).call_method0(intern!(py, "done"))?.is_truthy(),
+            None => Ok(true),
+        }
     }
 
     /// For the last owner.
     pub(crate) fn take_mut(&mut self) -> Option<Ticket> {
-        self.0.get_mut().take()
+        self.0.get_mut().take().map(|seat| seat.ticket)
+    }
+
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // The collector must not block.
+        match self.0.try_lock().as_deref() {
+            Some(Some(seat)) => visit.call(&seat.future),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -146,7 +177,8 @@ pub(crate) fn step<'py, Q: Quest + ?Sized>(
     }
     let step = match at {
         STARTED => begin(py, quest, stage, place),
-        WAITING => claim(py, quest, place),
+        WAITING if place.is_due(py)? => claim(py, quest, place),
+        WAITING => return Err(awaited_twice(quest.words())),
         _ => {
             let text = format!("{} is awaited, not stepped", quest.words().call);
             return Err(PyRuntimeError::new_err(text));
@@ -196,7 +228,7 @@ fn join<'py, Q: Quest + ?Sized>(
     match quest.join(py, home, waiter)? {
         Joined::Gained(gained) => Ok(Step::Gained(gained)),
         Joined::Waiting(ticket) => {
-            place.put(ticket);
+            place.put(ticket, Some(future.clone().unbind()));
             stage.0.store(WAITING, Ordering::Relaxed);
             quest.station().watch(py, &event_loop)?;
             match suspend(&future)? {
@@ -216,24 +248,28 @@ fn claim<'py, Q: Quest + ?Sized>(
         // Taken out, so that nobody else can claim it meanwhile, and put back unless it
         // is used up, so that an error on the way cancels it.
         let Some(ticket) = place.take() else {
-            let text = format!("{} is awaited by one task", quest.words().call);
-            return Err(PyRuntimeError::new_err(text));
+            return Err(awaited_twice(quest.words()));
         };
         let claim = quest.claim(py, ticket);
         if let Ok(Some(gained)) = claim {
             return Ok(Step::Gained(gained));
         }
-        place.put(ticket);
+        place.put(ticket, None);
         claim?;
         let event_loop = imports::running_loop(py)?
             .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
         let (waiter, future) = waiter::task_waiter(&event_loop)?;
+        place.put(ticket, Some(future.clone().unbind()));
         if quest.station().renew(ticket, waiter)
             && let Some(yielded) = suspend(&future)?
         {
             return Ok(Step::Yield(yielded));
         }
     }
+}
+
+fn awaited_twice(words: &Words) -> PyErr {
+    PyRuntimeError::new_err(format!("{} is awaited by one task", words.call))
 }
 
 /// Gives up, whatever was reached.
@@ -334,7 +370,7 @@ pub(crate) fn thrown(
         None => class.call0()?,
     };
     if let Some(traceback) = traceback {
-        value.setattr(pyo3::intern!(py, "__traceback__"), traceback)?;
+        value.setattr(intern!(py, "__traceback__"), traceback)?;
     }
     Ok(PyErr::from_value(value))
 }

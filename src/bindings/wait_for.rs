@@ -137,6 +137,7 @@ impl Wait {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.place.traverse(&visit)?;
         self.errand.traverse(&visit)
     }
 }

@@ -33,15 +33,21 @@ impl Take {
     }
 
     pub(crate) fn begin(&self, work: Work) {
-        let before = std::mem::replace(&mut *self.stage.lock(), Stage::Working(work));
+        let before = self.swap(Stage::Working(work));
         self.abandon(before);
     }
 
+    /// Unlocked again when it returns, as the scrutinee of a `match` would not be.
+    fn swap(&self, stage: Stage) -> Stage {
+        std::mem::replace(&mut *self.stage.lock(), stage)
+    }
+
     fn enter(&self) -> PyResult<()> {
-        match std::mem::replace(&mut *self.stage.lock(), Stage::Used) {
+        match self.swap(Stage::Used) {
             Stage::New => Ok(()),
             before => {
-                *self.stage.lock() = before;
+                let used = self.swap(before);
+                self.abandon(used);
                 let text = "a take() can be used once; call take() again";
                 Err(PyRuntimeError::new_err(text))
             }
@@ -49,7 +55,7 @@ impl Take {
     }
 
     fn exit(&self, py: Python<'_>, exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        match std::mem::replace(&mut *self.stage.lock(), Stage::Used) {
+        match self.swap(Stage::Used) {
             Stage::Working(work) => self.queue.get().core().finish(py, work, exception.is_none()),
             Stage::New | Stage::Used => Ok(()),
         }

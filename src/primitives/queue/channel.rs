@@ -446,7 +446,7 @@ impl<T, W> Channel<T, W> {
     fn serve(&mut self, now: Time, wakes: &mut Wakes<W>) {
         if !self.takers.is_empty() {
             self.takers.serve(now, wakes);
-            if self.is_drained() {
+            if self.is_drained() && self.takers.waiting() > 0 {
                 self.takers.refuse_all(Reason::Closed, wakes);
             }
         }
