@@ -169,7 +169,6 @@ impl Permit {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.place.traverse(&visit)?;
         self.limiter.traverse(&visit)
     }
 }

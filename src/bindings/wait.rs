@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyBaseException, PyRuntimeError, PyStopIteration};
 use pyo3::ffi;
-use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -110,49 +109,20 @@ impl Stage {
 
 /// The place in line of one that waits.
 #[derive(Default)]
-pub(crate) struct Place(Mutex<Option<Seat>>);
-
-struct Seat {
-    ticket: Ticket,
-    /// What its task waits on.
-    future: Option<Py<PyAny>>,
-}
+pub(crate) struct Place(Mutex<Option<Ticket>>);
 
 impl Place {
-    fn put(&self, ticket: Ticket, future: Option<Py<PyAny>>) {
-        let old = self.0.lock().replace(Seat { ticket, future });
-        drop(old);
+    fn put(&self, ticket: Ticket) {
+        *self.0.lock() = Some(ticket);
     }
 
     fn take(&self) -> Option<Ticket> {
-        let seat = self.0.lock().take();
-        seat.map(|seat| seat.ticket)
-    }
-
-    /// Whether its task may go on: another task that was given it too may not.
-    fn is_due(&self, py: Python<'_>) -> PyResult<bool> {
-        let future = {
-            let seat = self.0.lock();
-            let future = seat.as_ref().and_then(|seat| seat.future.as_ref());
-            future.map(|future| future.clone_ref(py))
-        };
-        match future {
-            Some(future) => future.bind(py).call_method0(intern!(py, "done"))?.is_truthy(),
-            None => Ok(true),
-        }
+        self.0.lock().take()
     }
 
     /// For the last owner.
     pub(crate) fn take_mut(&mut self) -> Option<Ticket> {
-        self.0.get_mut().take().map(|seat| seat.ticket)
-    }
-
-    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The collector must not block.
-        match self.0.try_lock().as_deref() {
-            Some(Some(seat)) => visit.call(&seat.future),
-            _ => Ok(()),
-        }
+        self.0.get_mut().take()
     }
 }
 
@@ -177,8 +147,7 @@ pub(crate) fn step<'py, Q: Quest + ?Sized>(
     }
     let step = match at {
         STARTED => begin(py, quest, stage, place),
-        WAITING if place.is_due(py)? => claim(py, quest, place),
-        WAITING => return Err(awaited_twice(quest.words())),
+        WAITING => claim(py, quest, place),
         _ => {
             let text = format!("{} is awaited, not stepped", quest.words().call);
             return Err(PyRuntimeError::new_err(text));
@@ -228,7 +197,7 @@ fn join<'py, Q: Quest + ?Sized>(
     match quest.join(py, home, waiter)? {
         Joined::Gained(gained) => Ok(Step::Gained(gained)),
         Joined::Waiting(ticket) => {
-            place.put(ticket, Some(future.clone().unbind()));
+            place.put(ticket);
             stage.0.store(WAITING, Ordering::Relaxed);
             quest.station().watch(py, &event_loop)?;
             match suspend(&future)? {
@@ -254,12 +223,11 @@ fn claim<'py, Q: Quest + ?Sized>(
         if let Ok(Some(gained)) = claim {
             return Ok(Step::Gained(gained));
         }
-        place.put(ticket, None);
+        place.put(ticket);
         claim?;
         let event_loop = imports::running_loop(py)?
             .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
         let (waiter, future) = waiter::task_waiter(&event_loop)?;
-        place.put(ticket, Some(future.clone().unbind()));
         if quest.station().renew(ticket, waiter)
             && let Some(yielded) = suspend(&future)?
         {

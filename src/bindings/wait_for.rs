@@ -137,7 +137,6 @@ impl Wait {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.place.traverse(&visit)?;
         self.errand.traverse(&visit)
     }
 }
