@@ -4,6 +4,7 @@ mod awaited;
 mod budget;
 mod checks;
 mod classic;
+mod codel;
 mod format;
 mod limiter;
 mod loops;
@@ -18,6 +19,7 @@ mod words;
 
 use awaited::OnLoops;
 use budget::Budget;
+use codel::Controller;
 use limiter::Limiter;
 use queue::Queue;
 use sluicegate::primitives::{ClassicLimiter, SemaphoreLimiter};
@@ -37,6 +39,7 @@ pub fn play(text: &str) -> Result<(), String> {
         "throttle" => player::play::<Throttle>(file),
         "budget" => player::play::<Budget>(file),
         "token_budget" => player::play::<TokenBudget>(file),
+        "codel" => player::play::<Controller>(file),
         "queue" => player::play::<OnLoops<Queue>>(file),
         other => Err(format!("nothing to play is called {other}")),
     }

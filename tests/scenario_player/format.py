@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scenario_player.budgets import Budget, TokenBudget
 from scenario_player.checks import ScenarioError, naming_step
 from scenario_player.classic import ALGORITHMS, Classic
+from scenario_player.codel import Controller
 from scenario_player.kinds import (
     Keys,
     are_tables,
@@ -35,6 +36,7 @@ SUBJECTS: dict[str, type[Subject]] = {
     "budget": Budget,
     "token_budget": TokenBudget,
     "queue": Queue,
+    "codel": Controller,
 }
 # What can be done whatever the subject.
 COMMON_ACTIONS: list[Keys] = [{"at": is_number}, {"fork": is_true}]
