@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+from scenario_player.buckets import Bucket, KeyedBucket
 from scenario_player.budgets import Budget, TokenBudget
 from scenario_player.checks import ScenarioError, naming_step
 from scenario_player.classic import ALGORITHMS, Classic
@@ -35,6 +36,8 @@ SUBJECTS: dict[str, type[Subject]] = {
     "throttle": Throttle,
     "budget": Budget,
     "token_budget": TokenBudget,
+    "bucket": Bucket,
+    "keyed_bucket": KeyedBucket,
     "queue": Queue,
     "codel": Controller,
 }
