@@ -1,10 +1,13 @@
 //! The step scenarios: their format and how they are played.
 
 mod awaited;
+mod bucket;
 mod budget;
 mod checks;
 mod classic;
+mod codel;
 mod format;
+mod keyed_bucket;
 mod limiter;
 mod loops;
 mod player;
@@ -17,7 +20,10 @@ mod token_budget;
 mod words;
 
 use awaited::OnLoops;
+use bucket::Bucket;
 use budget::Budget;
+use codel::Controller;
+use keyed_bucket::KeyedBucket;
 use limiter::Limiter;
 use queue::Queue;
 use sluicegate::primitives::{ClassicLimiter, SemaphoreLimiter};
@@ -37,6 +43,9 @@ pub fn play(text: &str) -> Result<(), String> {
         "throttle" => player::play::<Throttle>(file),
         "budget" => player::play::<Budget>(file),
         "token_budget" => player::play::<TokenBudget>(file),
+        "codel" => player::play::<Controller>(file),
+        "bucket" => player::play::<OnLoops<Bucket>>(file),
+        "keyed_bucket" => player::play::<KeyedBucket>(file),
         "queue" => player::play::<OnLoops<Queue>>(file),
         other => Err(format!("nothing to play is called {other}")),
     }

@@ -7,7 +7,7 @@ use sluicegate::primitives::{
 };
 
 use super::awaited::{Asking, Awaited, Claimed, Reply, timeout};
-use super::checks::{Played, check, check_names, check_near, check_rejected};
+use super::checks::{Played, check, check_least, check_names, check_near, check_rejected};
 use super::format::Answer;
 use super::loops::{Loops, Sleeper};
 use super::queue_steps::{Action, Close, Config, Then, Update};
@@ -338,6 +338,7 @@ impl Awaited for Queue {
     fn look(&mut self, loops: &Loops<Self>, now: Time, then: &Then) -> Played {
         let snapshot = self.channel.snapshot(now);
         check("depth", then.depth, snapshot.depth)?;
+        check_least("depth_at_least", then.depth_at_least, Some(snapshot.depth))?;
         check_near("saturation", then.saturation, snapshot.saturation)?;
         check_near("oldest_wait", then.oldest_wait, snapshot.oldest_wait.as_secs_f64())?;
         check("standing", then.standing, snapshot.is_standing)?;

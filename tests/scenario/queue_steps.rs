@@ -106,6 +106,7 @@ pub struct Update {
 #[serde(deny_unknown_fields)]
 pub struct Then {
     pub depth: Option<usize>,
+    pub depth_at_least: Option<usize>,
     pub saturation: Option<f64>,
     pub oldest_wait: Option<f64>,
     pub standing: Option<bool>,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+from scenario_player.buckets import Bucket, KeyedBucket
 from scenario_player.budgets import Budget, TokenBudget
 from scenario_player.checks import ScenarioError, naming_step
 from scenario_player.classic import ALGORITHMS, Classic
+from scenario_player.codel import Controller
 from scenario_player.kinds import (
     Keys,
     are_tables,
@@ -34,7 +36,10 @@ SUBJECTS: dict[str, type[Subject]] = {
     "throttle": Throttle,
     "budget": Budget,
     "token_budget": TokenBudget,
+    "bucket": Bucket,
+    "keyed_bucket": KeyedBucket,
     "queue": Queue,
+    "codel": Controller,
 }
 # What can be done whatever the subject.
 COMMON_ACTIONS: list[Keys] = [{"at": is_number}, {"fork": is_true}]

@@ -62,6 +62,7 @@ class Queue(OnLoops):
     ]
     THEN: ClassVar[Keys] = {
         "depth": is_integer,
+        "depth_at_least": is_integer,
         "saturation": is_number,
         "oldest_wait": is_number,
         "standing": is_truth,
@@ -147,6 +148,7 @@ class Queue(OnLoops):
         next_expiry = values["next_expiry"]
         return {
             **values,
+            "depth_at_least": values["depth"],
             "next_expiry": math.inf if next_expiry is None else next_expiry,
             "rejected": {str(reason): count for reason, count in values["rejected"].items()},
             "got": self.items,

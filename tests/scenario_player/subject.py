@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from scenario_player.checks import check
+from scenario_player.checks import check, check_least
 
 if TYPE_CHECKING:
     import asyncio
@@ -52,10 +52,13 @@ class Subject:
         """Return what `then` can ask for."""
         raise NotImplementedError
 
-    def look(self, then: Mapping[str, object]) -> None:
+    def look(self, then: Mapping[str, Any]) -> None:
         got = self.got()
         for what, expected in then.items():
-            check(what, expected, got[what])
+            if what.endswith("_at_least"):
+                check_least(what, expected, cast("float | None", got[what]))
+            else:
+                check(what, expected, got[what])
 
     def begin_step(self) -> None:
         """Forget what came of the last step."""
