@@ -14,7 +14,7 @@ class Clock(Protocol):
     """Where time comes from."""
 
     def now(self) -> float:
-        """Return seconds since any fixed moment; finite, and never less than before."""
+        """Return seconds since any fixed moment: finite, 0 or more, never less than before."""
         ...
 
 

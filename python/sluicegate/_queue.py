@@ -87,14 +87,17 @@ class CoDelQueue(_core.CoDelQueue[T]):
 
     An item may wait for `interval`. When the queue had no moment of health within the last
     interval, in which it was empty or its oldest item had waited for less than `target`, it is
-    standing, and an item may wait for `target`, until nothing had to be rejected for an interval.
-    By default both follow the baseline of the service time: 1 and 4 times that, at least 5 and
-    20 ms, at most 0.25 and 1 s, which is also what they are before it is known.
+    standing, and an item may wait for `target`, until for an interval nothing had to be rejected
+    for its wait or for want of room. By default both follow the baseline of the service time: 1
+    and 4 times that, at least 5 and 20 ms, at most 0.25 and 1 s, which is also what they are
+    before it is known.
 
     An item with a `deadline` is rejected as soon as what is left is less than the service takes
     (the 95th percentile of recent work, by `operation`), unless a worker waits for it already.
     A full queue rejects, unless something less critical waits, or, while it is standing, something
     equally critical: then that is evicted which would be served last.
+
+    A forked child begins with an empty queue; the items are the parent's.
 
     What was accepted and is rejected later goes to `on_reject`, from wherever the queue is used or
     its timer runs, and never under a lock. It may raise, which is reported by
@@ -109,7 +112,8 @@ class CoDelQueue(_core.CoDelQueue[T]):
             automatic, or 20 * target if that is given.
         low: The share of the capacity at which the queue is low again after it was high.
         high: The share of the capacity at which it is high, above `low` and at most 1.
-        on_reject: Called as `on_reject(item, rejection)`.
+        on_reject: Called as `on_reject(item, rejection)`; like the others a function that is not
+            async.
         on_high: Called without arguments when the queue becomes high.
         on_low: The same when it becomes low again.
         name: What it is called in rejections, snapshots and metrics; default: "queue", "queue-2",

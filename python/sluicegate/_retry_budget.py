@@ -87,9 +87,10 @@ class TokenRetryBudgetSnapshot:
 class RetryBudget(_core.RetryBudget):
     """Keeps retries to a share of the requests, so that they cannot multiply the load.
 
-    A retry is given if those that count are fewer than `ratio` times the requests within the
-    window, or than `floor` times the window, whichever is more. A retry counts for `window`
-    seconds, and for as long as it is held: from its back-off through its attempt.
+    A retry is given if, with it, those that count are at most `ratio` times the requests within
+    the window, or `floor` times the window, whichever is more; where that is less than one, one
+    in every 1 / `floor` seconds is given. A retry counts for `window` seconds, and for as long as
+    it is held: from its back-off through its attempt.
 
         budget = RetryBudget()
 

@@ -98,7 +98,8 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
 
     Args:
         k: How many requests may be sent for each one that is accepted, from 1 to 1e6. Less spares
-            the backend more refusals; more finds out sooner that it is well again.
+            the backend more refusals; more finds out sooner that it is well again. With 1 no more
+            is sent than is accepted, and it hardly ever finds out: use 1.1 or more.
         window: For how many seconds a request counts, above 0 and at most 3600; several times as
             long as an answer takes. The SRE book has 120.
         max_rejection: The highest probability of a refusal, from 0 to 1. The SRE book has 1.

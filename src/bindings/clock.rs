@@ -64,7 +64,7 @@ impl Clock {
         let (now, error) = insist(py, || self.now(py));
         let error = match error {
             Err(error) if error.is_instance_of::<PyException>(py) => {
-                error.write_unraisable(py, None);
+                exit::report(py, error, None);
                 Ok(())
             }
             error => error,

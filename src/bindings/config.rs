@@ -1,6 +1,7 @@
 //! Parameters from Python: what is wrong is said with the parameter, the value
 //! and the range.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError, PyValueError};
@@ -47,6 +48,22 @@ pub(crate) fn text(
             Err(_) => Err(wrong_type(parameter, "a string or None", value)),
         })
         .transpose()
+}
+
+/// The name of an operation, as far as it is worth keeping: what is no valid text in
+/// it is replaced, and what is longer than any name is cut.
+pub(crate) fn operation(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Box<str>>> {
+    const LONGEST: usize = 256;
+    let Some(value) = value else { return Ok(None) };
+    let Ok(text) = value.cast::<PyString>() else {
+        return Err(wrong_type("operation", "a string or None", value));
+    };
+    let text = match text.to_str() {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => text.to_string_lossy(),
+    };
+    let end = (0..=LONGEST.min(text.len())).rfind(|&end| text.is_char_boundary(end));
+    Ok(Some(text[..end.unwrap_or(0)].into()))
 }
 
 /// What is asked for: a cost, and for how long to wait.
@@ -177,8 +194,8 @@ pub(crate) fn hook(
     value: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<Py<PyAny>>> {
     match value {
-        Some(value) if !value.is_callable() => {
-            Err(wrong_type(parameter, "callable or None", value))
+        Some(value) if !value.is_callable() || imports::is_coroutine_function(value)? => {
+            Err(wrong_type(parameter, "a function that is not async, or None", value))
         }
         value => Ok(value.map(|value| value.clone().unbind())),
     }

@@ -49,6 +49,18 @@ impl Calling {
     }
 }
 
+/// Reports an error that cannot be raised, by `sys.unraisablehook`.
+pub(crate) fn report(py: Python<'_>, error: PyErr, context: Option<&Bound<'_, PyAny>>) {
+    let _calling = Calling::new(py);
+    error.write_unraisable(py, context);
+}
+
+/// Drops an object of the user, whose finalizer may run Python.
+pub(crate) fn discard(py: Python<'_>, object: Py<PyAny>) {
+    let _calling = Calling::new(py);
+    drop(object);
+}
+
 /// Comes back only if the interpreter is there for a while longer.
 fn hesitate() {
     thread::sleep(HESITATION);

@@ -19,6 +19,13 @@ pub(crate) fn is_running_here(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(running_loop(event_loop.py())?.is_some_and(|running| running.is(event_loop)))
 }
 
+/// Whether a call of it gives a coroutine, which somebody would have to await.
+pub(crate) fn is_coroutine_function(function: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static IS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let is = IS.import(function.py(), "inspect", "iscoroutinefunction")?;
+    is.call1((function,))?.is_truthy()
+}
+
 /// What a future raises that is done already.
 pub(crate) fn invalid_state(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();

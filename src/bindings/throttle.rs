@@ -8,7 +8,7 @@ use super::locked::{BeginsAnew, Locked};
 use super::names::Names;
 use super::permit::outcome_from;
 use super::rejection::Rejection;
-use super::{config, imports};
+use super::{config, exit, imports};
 use crate::primitives::{
     AdaptiveThrottle as Throttle, Criticality, Outcome, Reason, Rejection as Refusal,
     ThrottleConfig,
@@ -93,11 +93,12 @@ impl AdaptiveThrottle {
         classify: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
+        let _calling = exit::Calling::new(py);
         let outcome = classify.call1((value,)).and_then(|outcome| outcome_from(&outcome));
         let error = match outcome {
             Ok(outcome) => return self.record_outcome(py, outcome),
             Err(error) if error.is_instance_of::<PyException>(py) => {
-                error.write_unraisable(py, Some(classify));
+                exit::report(py, error, Some(classify));
                 Ok(())
             }
             Err(error) => Err(error),

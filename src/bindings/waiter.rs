@@ -112,7 +112,7 @@ pub(crate) fn insist<T>(
     }
     match first_error {
         Err(error) if error.is_instance_of::<PyException>(py) => {
-            error.write_unraisable(py, None);
+            exit::report(py, error, None);
             (None, Ok(()))
         }
         error => (None, error),

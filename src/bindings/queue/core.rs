@@ -3,13 +3,12 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 
 use super::hooks::Hooks;
 use crate::bindings::rejection::Rejection;
 use crate::bindings::shared::{Hosted, Shared};
 use crate::bindings::waiter::{self, Station, Waiter};
-use crate::bindings::{config, imports};
+use crate::bindings::{config, exit, imports};
 use crate::primitives::{
     Channel, Criticality, ItemId, Offer, Put, Reason, Rejection as Refusal, Take, Taken, Ticket,
     Time, Waitable, Wakes, Work,
@@ -24,7 +23,7 @@ pub(crate) struct Terms {
     criticality: Criticality,
     /// From the call on.
     deadline: Option<Duration>,
-    operation: Option<Py<PyString>>,
+    operation: Option<Box<str>>,
     /// Whether a ticket is wanted.
     is_cancellable: bool,
 }
@@ -44,15 +43,15 @@ impl Terms {
         Ok(Self {
             criticality: config::criticality(criticality)?,
             deadline: config::deadline(deadline)?,
-            operation: config::text("operation", operation)?,
+            operation: config::operation(operation)?,
             is_cancellable,
         })
     }
 
     /// Everything but the deadline, which counts from a moment.
-    pub(crate) fn offer<'a>(&'a self, py: Python<'a>) -> PyResult<Offer<'a>> {
-        let operation = self.operation.as_ref().map(|name| name.bind(py).to_str()).transpose()?;
-        Ok(Offer { criticality: self.criticality, deadline: None, operation })
+    pub(crate) fn offer(&self) -> Offer<'_> {
+        let operation = self.operation.as_deref();
+        Offer { criticality: self.criticality, deadline: None, operation }
     }
 
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
@@ -116,7 +115,7 @@ impl Core {
         item: Py<PyAny>,
         terms: &Terms,
     ) -> PyResult<Py<PyAny>> {
-        let offer = terms.offer(py)?;
+        let offer = terms.offer();
         let mut put = self.putting(py, |items, now| {
             if items.is_putters_home_wanted() {
                 return (Put::NoRoom(item), Wakes::none());
@@ -132,7 +131,7 @@ impl Core {
         match put {
             Ok(id) => terms.ticket(py, id),
             Err(Put::Rejected(item, refusal)) => {
-                drop(item);
+                exit::discard(py, item);
                 Err(self.rejected(py, refusal))
             }
             Err(_) => Err(PyRuntimeError::new_err("no answer")),
@@ -194,7 +193,9 @@ impl Core {
 
     fn take_back(&self, py: Python<'_>, id: ItemId) {
         let (item, _) = self.change_surely(py, |items, now| items.cancel_item(now, id));
-        drop(item);
+        if let Some(item) = item {
+            exit::discard(py, item);
+        }
     }
 
     /// Takes what is there, without waiting.

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use super::CoDelQueue;
 use super::core::{Answer, Core, Terms};
 use super::take::Take;
+use crate::bindings::exit;
 use crate::bindings::wait::{self, Joined, Quest, Words};
 use crate::bindings::wait_for::Errand;
 use crate::bindings::waiter::{Station, Waiter};
@@ -162,8 +163,8 @@ impl Putting {
         self.queue.get().core()
     }
 
-    fn offer<'a>(&'a self, py: Python<'a>) -> PyResult<Offer<'a>> {
-        Ok(Offer { deadline: self.terms.deadline(self.called), ..self.terms.offer(py)? })
+    fn offer(&self) -> Offer<'_> {
+        Offer { deadline: self.terms.deadline(self.called), ..self.terms.offer() }
     }
 
     fn take_item(&self) -> PyResult<Py<PyAny>> {
@@ -192,7 +193,7 @@ impl Putting {
                 Ok(None)
             }
             Put::Rejected(item, refusal) => {
-                drop(item);
+                exit::discard(py, item);
                 Err(match refusal.reason {
                     Reason::Wait => timed_out(py, self.core(), "no room in", self.timeout),
                     _ => self.core().rejected(py, refusal),
@@ -214,7 +215,7 @@ impl Quest for Putting {
     }
 
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let offer = self.offer(py)?;
+        let offer = self.offer();
         let item = self.take_item()?;
         let put = self.core().putting(py, |items, now| {
             if items.is_putters_home_wanted() {
@@ -228,7 +229,7 @@ impl Quest for Putting {
     fn join(&self, py: Python<'_>, home: Home, waiter: Waiter) -> PyResult<Joined<Py<PyAny>>> {
         // What is not taken into the line is dropped after the lock.
         let mut waiter = Some(waiter);
-        let offer = self.offer(py)?;
+        let offer = self.offer();
         let item = self.take_item()?;
         let put = self.core().putting(py, |items, now| {
             let until = self.timeout.map(|span| now.after(span));
@@ -240,7 +241,7 @@ impl Quest for Putting {
     }
 
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Py<PyAny>>> {
-        let offer = self.offer(py)?;
+        let offer = self.offer();
         let item = self.take_item()?;
         let put = self
             .core()

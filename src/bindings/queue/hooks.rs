@@ -7,7 +7,7 @@ use pyo3::types::PyString;
 
 use super::core::Core;
 use crate::bindings::rejection::Rejection;
-use crate::bindings::{config, exit, imports};
+use crate::bindings::{config, exit, fork, imports};
 use crate::primitives::{Level, News};
 
 /// What is called when something happens in a queue, and outside its lock.
@@ -43,7 +43,9 @@ impl Hooks {
     ) -> PyResult<()> {
         let _calling = exit::Calling::new(py);
         let mut first_error = Ok(());
-        for event in news {
+        let generation = fork::generation();
+        let mut news = news.into_iter();
+        while let Some(event) = news.next() {
             let told = match event {
                 News::Rejected(item, refusal) => self.on_reject.as_ref().map(|hook| {
                     let rejection = Rejection::new(name.clone_ref(py), refusal);
@@ -59,10 +61,15 @@ impl Hooks {
             };
             if let Some(Err(error)) = told {
                 if error.is_instance_of::<PyException>(py) {
-                    error.write_unraisable(py, None);
+                    exit::report(py, error, None);
                 } else {
                     first_error = first_error.and(Err(error));
                 }
+            }
+            // A hook that forked: the rest is told in the parent, whose it is.
+            if fork::generation() != generation {
+                std::mem::forget(news);
+                break;
             }
         }
         first_error

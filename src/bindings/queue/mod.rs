@@ -21,7 +21,7 @@ use super::shared::Shared;
 use super::wait::{self, refuse_on_event_loop};
 use super::wait_for::{Errands, Wait};
 use super::waiter::Station;
-use super::{config, imports};
+use super::{config, exit, imports};
 use crate::primitives::{Channel, ItemId, QueueConfig, Time, Waitable, Wakes};
 
 /// A bounded queue that keeps the wait short; see `sluicegate.CoDelQueue`.
@@ -171,7 +171,9 @@ impl CoDelQueue {
         let id = ItemId::from_bits(bits);
         let (item, delivered) = self.core.change(py, |items, now| items.cancel_item(now, id))?;
         let is_cancelled = item.is_some();
-        drop(item);
+        if let Some(item) = item {
+            exit::discard(py, item);
+        }
         delivered.map(|()| is_cancelled)
     }
 

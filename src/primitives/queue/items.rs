@@ -50,6 +50,9 @@ pub(super) struct Items<T> {
     /// The first by arrival that is not late.
     timely: Option<u32>,
     deadlines: Deadlines,
+    /// Those that were put back into another slot than the one that their id names:
+    /// hardly ever any.
+    moved: Vec<(ItemId, u32)>,
     next_serial: u64,
 }
 
@@ -77,6 +80,7 @@ impl<T> Items<T> {
             arrivals: List::new(),
             timely: None,
             deadlines: Deadlines::new(),
+            moved: Vec::new(),
             // So that no id is zero as a number.
             next_serial: 1,
         }
@@ -149,8 +153,10 @@ impl<T> Items<T> {
     }
 
     pub(super) fn find(&self, id: ItemId) -> Option<u32> {
-        let entry = self.entries.get(id.key as usize)?;
-        (entry.place.id.serial == id.serial).then_some(id.key)
+        let moved = self.moved.iter().find(|&&(moved, _)| moved == id);
+        let key = moved.map_or(id.key, |&(_, key)| key);
+        let entry = self.entries.get(key as usize)?;
+        (entry.place.id.serial == id.serial).then_some(key)
     }
 
     pub(super) const fn has_deadlines(&self) -> bool {
@@ -186,10 +192,11 @@ impl<T> Items<T> {
     }
 
     /// Puts an item back that was next a moment ago, into its place.
-    pub(super) fn put_back(&mut self, item: T, mut place: Place, operation: OperationId) {
+    pub(super) fn put_back(&mut self, item: T, place: Place, operation: OperationId) {
         let key = key_of(self.entries.insert(Entry::new(item, place, operation)));
-        place.id.key = key;
-        self.entries[key as usize].place = place;
+        if key != place.id.key {
+            self.moved.push((place.id, key));
+        }
         let serial = place.id.serial;
         let class = place.criticality.index();
         let before = place_before(&self.entries, self.classes[class], serial);
@@ -212,6 +219,9 @@ impl<T> Items<T> {
         self.arrivals.unlink(&mut self.entries, key);
         if place.deadline < Time::MAX {
             self.deadlines.remove(group_of(operation, place.is_judged), place.deadline, key);
+        }
+        if !self.moved.is_empty() {
+            self.moved.retain(|&(_, moved)| moved != key);
         }
         self.entries.remove(key as usize)
     }
