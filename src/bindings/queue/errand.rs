@@ -152,8 +152,8 @@ impl Putting {
         terms: Terms,
         timeout: Option<Duration>,
     ) -> PyResult<Self> {
-        let clock = queue.get().core().clock();
-        let called = if terms.has_deadline() { clock.now(queue.py())? } else { Time::ZERO };
+        let core = queue.get().core();
+        let called = if terms.has_deadline() { core.now(queue.py())? } else { Time::ZERO };
         let queue = queue.clone().unbind();
         Ok(Self { queue, item: Mutex::new(Some(item)), terms, called, timeout })
     }
