@@ -191,6 +191,10 @@ impl Putting {
                 *self.item.lock() = Some(item);
                 Ok(None)
             }
+            Put::Unknown(item) => {
+                drop(item);
+                Err(wait::from_before_a_fork())
+            }
             Put::Rejected(item, refusal) => {
                 drop(item);
                 Err(match refusal.reason {

@@ -104,6 +104,8 @@ pub enum Put<T> {
     Rejected(T, Rejection),
     /// There is no room, and it did not ask to wait.
     NoRoom(T),
+    /// The ticket is of no wait; it was cancelled, or is of before a fork.
+    Unknown(T),
 }
 
 /// How it went with an item that was to be taken.
@@ -255,7 +257,7 @@ impl<T, W> Channel<T, W> {
             }
             Turn::Waiting => Put::Waiting(ticket, item),
             Turn::Refused { reason, .. } => self.refuse(reason, item, offer),
-            Turn::Unknown => self.refuse(Reason::Closed, item, offer),
+            Turn::Unknown => Put::Unknown(item),
         };
         self.serve(now, &mut wakes);
         (put, wakes)
