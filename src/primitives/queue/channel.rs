@@ -601,9 +601,11 @@ impl<T, W> Waitable<W> for Channel<T, W> {
         }
     }
 
-    /// Items may fall due on any loop while there are any.
+    /// Items may fall due on any loop while there are any, and more may come from where
+    /// there is no loop while all workers are at work.
     fn waits(&self, home: Home) -> bool {
-        !self.queue().is_empty() || self.takers.waits(home) || self.putters.waits(home)
+        let is_needed = !self.queue().is_empty() || self.queue().working() > 0;
+        is_needed || self.takers.waits(home) || self.putters.waits(home)
     }
 
     fn has_unclaimed(&self) -> bool {
