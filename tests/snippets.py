@@ -16,8 +16,24 @@ import time
 def until(condition, seconds=3.0):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, limiter
+        known = {name: globals()[name] for name in ("limiter", "queue") if name in globals()}
+        assert time.monotonic() < end, known
         time.sleep(0.001)
+"""
+
+QUEUE_CHECK = """
+def check():
+    # Nothing is inside, nobody is in line, and both lines still work.
+    import gc
+    gc.collect()
+    snapshot = queue.snapshot()
+    counts = (snapshot.depth, snapshot.getting, snapshot.putting, snapshot.working)
+    assert counts == (0, 0, 0, 0), snapshot
+    for number in range(queue.capacity):
+        queue.put_sync(number, timeout=1)
+    for number in range(queue.capacity):
+        with queue.take(timeout=1) as item:
+            assert item == number
 """
 
 LOOP_THREAD = """

@@ -165,7 +165,8 @@ pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Durat
 pub(crate) fn deadline(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     const RANGE: &str = "a number of seconds from now, at most 3600, or None";
     let Some(value) = value else { return Ok(None) };
-    if number("deadline", RANGE, value)? < 0.0 {
+    let seconds_left = number("deadline", RANGE, value)?;
+    if seconds_left < 0.0 && seconds_left.is_finite() {
         return Ok(Some(Duration::ZERO));
     }
     seconds("deadline", RANGE, value).map(Some)

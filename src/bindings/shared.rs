@@ -144,6 +144,15 @@ impl<P: Hosted> Shared<P> {
         delivered.map(|()| result)
     }
 
+    /// What time it is for the state, whatever its clock says.
+    ///
+    /// # Errors
+    /// What the clock raises.
+    pub(crate) fn now(&self, py: Python<'_>) -> PyResult<Time> {
+        let now = self.clock.now(py)?;
+        Ok(now.max(self.state.lock().latest()))
+    }
+
     /// Looks at what needs no time.
     pub(crate) fn with<R>(&self, operation: impl FnOnce(&mut P) -> R) -> R {
         operation(&mut self.state.lock())
@@ -264,7 +273,9 @@ impl<P: Hosted> Shared<P> {
         operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> (R, Wakes<Waiter>) {
         let mut state = self.state.lock();
-        let now = now.unwrap_or_else(|| self.system_time(&state));
+        // What counts from now on, a deadline or a time-out, counts on the clock of the
+        // state, which never goes back.
+        let now = now.unwrap_or_else(|| self.system_time(&state)).max(state.latest());
         let result = operation(&mut state, now);
         let due = state.next_expiry().unwrap_or(Time::MAX);
         let has_news = state.has_news();

@@ -153,8 +153,8 @@ impl Putting {
         terms: Terms,
         timeout: Option<Duration>,
     ) -> PyResult<Self> {
-        let clock = queue.get().core().clock();
-        let called = if terms.has_deadline() { clock.now(queue.py())? } else { Time::ZERO };
+        let core = queue.get().core();
+        let called = if terms.has_deadline() { core.now(queue.py())? } else { Time::ZERO };
         let queue = queue.clone().unbind();
         Ok(Self { queue, item: Mutex::new(Some(item)), terms, called, timeout })
     }
@@ -191,6 +191,10 @@ impl Putting {
             Put::NoRoom(item) => {
                 *self.item.lock() = Some(item);
                 Ok(None)
+            }
+            Put::Unknown(item) => {
+                drop(item);
+                Err(wait::from_before_a_fork())
             }
             Put::Rejected(item, refusal) => {
                 exit::discard(py, item);

@@ -104,6 +104,8 @@ pub enum Put<T> {
     Rejected(T, Rejection),
     /// There is no room, and it did not ask to wait.
     NoRoom(T),
+    /// The ticket is of no wait; it was cancelled, or is of before a fork.
+    Unknown(T),
 }
 
 /// How it went with an item that was to be taken.
@@ -255,7 +257,7 @@ impl<T, W> Channel<T, W> {
             }
             Turn::Waiting => Put::Waiting(ticket, item),
             Turn::Refused { reason, .. } => self.refuse(reason, item, offer),
-            Turn::Unknown => self.refuse(Reason::Closed, item, offer),
+            Turn::Unknown => Put::Unknown(item),
         };
         self.serve(now, &mut wakes);
         (put, wakes)
@@ -599,9 +601,11 @@ impl<T, W> Waitable<W> for Channel<T, W> {
         }
     }
 
-    /// Items may fall due on any loop while there are any.
+    /// Items may fall due on any loop while there are any, and more may come from where
+    /// there is no loop while all workers are at work.
     fn waits(&self, home: Home) -> bool {
-        !self.queue().is_empty() || self.takers.waits(home) || self.putters.waits(home)
+        let is_needed = !self.queue().is_empty() || self.queue().working() > 0;
+        is_needed || self.takers.waits(home) || self.putters.waits(home)
     }
 
     fn has_unclaimed(&self) -> bool {

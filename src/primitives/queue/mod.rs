@@ -465,6 +465,10 @@ impl<T> CoDelQueue<T> {
         }
     }
 
+    pub(crate) const fn working(&self) -> usize {
+        self.working
+    }
+
     pub(crate) const fn promised(&self) -> usize {
         self.promised
     }
