@@ -196,7 +196,7 @@ pub(crate) fn hook(
 ) -> PyResult<Option<Py<PyAny>>> {
     match value {
         Some(value) if !value.is_callable() || imports::is_coroutine_function(value)? => {
-            Err(wrong_type(parameter, "a function that is not async, or None", value))
+            Err(wrong_type(parameter, "callable and not async, or None", value))
         }
         value => Ok(value.map(|value| value.clone().unbind())),
     }

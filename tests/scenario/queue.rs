@@ -88,6 +88,7 @@ impl Queue {
             Put::Rejected(_, rejection) => Ok(rejection.reason.as_str()),
             &Put::Waiting(ticket, _) => Err(ticket),
             Put::NoRoom(_) => Ok("no room"),
+            Put::Unknown(_) => Ok("unknown"),
         }
     }
 
