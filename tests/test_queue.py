@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queues import drained, learn, let_stand, made, watched
+from queue_support import drained, learn, let_stand, made, watched
 from sluicegate import (
     CoDelQueue,
     Criticality,

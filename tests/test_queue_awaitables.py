@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from event_loops import KINDS, run_on
-from queues import drained, made
+from queue_support import drained, made
 from sluicegate import CoDelQueue, QueueClosed
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queues import Clock, drained, fail, learn, let_stand, made, stands, work
+from queue_support import Clock, drained, fail, learn, let_stand, made, stands, work
 from sluicegate import (
     CoDelQueue,
     Criticality,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queues import Clock, learn, let_stand, made, watched
+from queue_support import Clock, learn, let_stand, made, watched
 from sluicegate import (
     CoDelQueue,
     Criticality,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from event_loops import KINDS, run_on
-from queues import drained, let_stand, made
+from queue_support import drained, let_stand, made
 from sluicegate import CoDelQueue, Criticality, QueueClosed, Reason, Rejected
 
 T = TypeVar("T")

@@ -105,9 +105,7 @@ proptest! {
                 OddStep::Pop(is_worked_on) => if let Some(taken) = queue.pop(now) {
                     assert!(inside.remove(&taken.item));
                     if is_worked_on {
-                        works.push(taken.work);
-                    } else {
-                        queue.abandon(taken.work);
+                        works.push(queue.begin(&taken));
                     }
                 },
                 OddStep::Finish(which, is_success) => if !works.is_empty() {

@@ -432,7 +432,10 @@ impl Model {
         self.rejected[reason.index()] += 1;
         let (waiting, in_flight) = (self.len(), self.working as u64);
         self.tell(Event::Rejected { item: item.name, reason, waiting, in_flight });
-        self.check_level();
+        // What evicts it takes its place: that is no change.
+        if reason != Reason::Evicted {
+            self.check_level();
+        }
     }
 
     fn remove(&mut self, at: usize) -> Item {

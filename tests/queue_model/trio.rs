@@ -228,7 +228,8 @@ impl Trio {
         let expected = self.model.pop(self.clock);
         for side in [&mut self.lazy, &mut self.eager] {
             let answer = side.queue.pop(now).map(|taken| {
-                side.works.insert(taken.item, taken.work);
+                let work = side.queue.begin(&taken);
+                side.works.insert(taken.item, work);
                 (taken.item, nanos(taken.waited))
             });
             assert_eq!(answer, expected.map(|(name, waited, _)| (name, waited)));

@@ -350,7 +350,6 @@ impl<T> CoDelQueue<T> {
         }
         self.observe(now);
         self.plan();
-        self.check_level();
     }
 
     /// Notes when something falls due next.
@@ -438,8 +437,8 @@ impl<T> CoDelQueue<T> {
         self.expire(now);
         while let Some(key) = self.items.oldest_key() {
             self.reject(key, reason);
+            self.check_level();
         }
-        self.check_level();
     }
 
     /// The state at `now`.
@@ -553,6 +552,7 @@ impl<T> CoDelQueue<T> {
         };
         self.observe(at);
         self.reject(key, reason);
+        self.check_level();
     }
 
     fn reject(&mut self, key: u32, reason: Reason) {
