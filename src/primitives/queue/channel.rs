@@ -9,9 +9,10 @@ use crate::primitives::{
 ///
 /// - A worker that waits is *promised* an item by a wake, and comes to claim it: then
 ///   it takes what is next at that moment. Items for which a worker is on its way do
-///   not count against the capacity.
+///   not count against the capacity, unless it gives up.
 /// - Who puts may wait for room in line, by criticality, then by age, and puts its item
-///   when it claims.
+///   when it claims. An idle worker is room for one item more; if it goes before that
+///   is put, or the capacity becomes smaller, who puts waits on.
 /// - Once closed, nothing is put any more; what is inside can still be taken, and then
 ///   everybody is told that it is closed.
 #[derive(Debug)]
@@ -75,6 +76,10 @@ impl Room for Space {
 
     fn room_at(&self, _cost: u64) -> Option<Time> {
         None
+    }
+
+    fn honours_grants(&self) -> bool {
+        self.reserved <= self.free
     }
 }
 
@@ -188,31 +193,12 @@ impl<T, W> Channel<T, W> {
     ) -> (Put<T>, Wakes<W>) {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
-        let item = match self.put(now, item, offer, wait.home, false) {
-            Ok(put) => {
-                self.serve(now, &mut wakes);
-                return (put, wakes);
-            }
-            Err(item) => item,
+        let put = match self.put(now, item, offer, wait.home, false) {
+            Ok(put) => put,
+            Err(item) => self.wait_for_room(now, item, offer, wait, waiter),
         };
-        let home = wait.home.filter(|_| wait.until.is_none_or(|until| until > now));
-        let Some((home, waiter)) = home.and_then(|home| Some((home, waiter.take()?))) else {
-            return (self.refuse(Reason::Wait, item, offer), wakes);
-        };
-        let is_deadline_first = match (offer.deadline, wait.until) {
-            (Some(deadline), Some(until)) => deadline < until,
-            (deadline, _) => deadline.is_some(),
-        };
-        let arrival = Arrival {
-            home,
-            criticality: offer.criticality,
-            cost: 1,
-            now,
-            bound: if is_deadline_first { offer.deadline } else { wait.until },
-            bound_reason: if is_deadline_first { Reason::Deadline } else { Reason::Wait },
-        };
-        let ticket = self.putters.join(arrival, waiter);
-        (Put::Waiting(ticket, item), wakes)
+        self.serve(now, &mut wakes);
+        (put, wakes)
     }
 
     /// Puts an item that had to wait for room.
@@ -232,6 +218,10 @@ impl<T, W> Channel<T, W> {
                     Some(reason) => self.refuse(reason, item, offer),
                     None => self.put_into_room(item, offer),
                 }
+            }
+            Turn::Waiting if self.is_closed => {
+                self.putters.cancel(now, ticket, &mut wakes);
+                self.refuse(Reason::Closed, item, offer)
             }
             Turn::Waiting => Put::Waiting(ticket, item),
             Turn::Refused { reason, .. } => self.refuse(reason, item, offer),
@@ -332,7 +322,6 @@ impl<T, W> Channel<T, W> {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
         self.is_closed = true;
-        self.putters.refuse_all(Reason::Closed, &mut wakes);
         if is_immediate {
             self.queue_mut().reject_all(now, Reason::Closed);
         }
@@ -364,7 +353,8 @@ impl<T, W> Channel<T, W> {
         self.queue_mut().take_news()
     }
 
-    /// Takes all items out, without any trace.
+    /// Takes all items out, without any trace; for after a [`reset`](Waitable::reset),
+    /// since nobody is called for the room.
     #[must_use = "the items are to be dropped outside the lock"]
     pub fn take_items(&mut self) -> Vec<T> {
         self.queue_mut().clear()
@@ -386,9 +376,15 @@ impl<T, W> Channel<T, W> {
     }
 
     /// Lets go what is over, before anything is decided.
-    fn refresh(&mut self, now: Time, wakes: &mut Wakes<W>) -> Time {
+    fn look(&mut self, now: Time) -> Time {
         self.queue_mut().expire(now);
-        let now = self.queue().latest();
+        self.measure();
+        self.queue().latest()
+    }
+
+    /// The same, and serves those in line, before anybody else comes.
+    fn refresh(&mut self, now: Time, wakes: &mut Wakes<W>) -> Time {
+        let now = self.look(now);
         self.serve(now, wakes);
         now
     }
@@ -401,9 +397,14 @@ impl<T, W> Channel<T, W> {
                 self.takers.refuse_all(Reason::Closed, wakes);
             }
         }
+        self.queue_mut().check_level();
         if !self.putters.is_empty() {
             self.measure();
-            self.putters.serve(now, wakes);
+            if self.is_closed {
+                self.putters.refuse_all(Reason::Closed, wakes);
+            } else {
+                self.putters.serve(now, wakes);
+            }
         }
     }
 
@@ -454,6 +455,33 @@ impl<T, W> Channel<T, W> {
         self.takers.waiting_ready() > 0
     }
 
+    fn wait_for_room(
+        &mut self,
+        now: Time,
+        item: T,
+        offer: &Offer<'_>,
+        wait: Wait,
+        waiter: &mut Option<W>,
+    ) -> Put<T> {
+        let home = wait.home.filter(|_| wait.until.is_none_or(|until| until > now));
+        let Some((home, waiter)) = home.and_then(|home| Some((home, waiter.take()?))) else {
+            return self.refuse(Reason::Wait, item, offer);
+        };
+        let is_deadline_first = match (offer.deadline, wait.until) {
+            (Some(deadline), Some(until)) => deadline < until,
+            (deadline, _) => deadline.is_some(),
+        };
+        let arrival = Arrival {
+            home,
+            criticality: offer.criticality,
+            cost: 1,
+            now,
+            bound: if is_deadline_first { offer.deadline } else { wait.until },
+            bound_reason: if is_deadline_first { Reason::Deadline } else { Reason::Wait },
+        };
+        Put::Waiting(self.putters.join(arrival, waiter), item)
+    }
+
     fn put_into_room(&mut self, item: T, offer: &Offer<'_>) -> Put<T> {
         let is_awaited = self.is_awaited();
         Put::Accepted(self.queue_mut().push_into_room(item, offer, is_awaited))
@@ -491,7 +519,7 @@ enum Side<'a, T, W> {
 impl<T, W> Waitable<W> for Channel<T, W> {
     fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
         let mut wakes = Wakes::none();
-        let now = self.refresh(now, &mut wakes);
+        let now = self.look(now);
         match self.of(ticket) {
             Side::Takers(takers) => takers.cancel(now, ticket, &mut wakes),
             Side::Putters(putters) => putters.cancel(now, ticket, &mut wakes),
@@ -570,6 +598,7 @@ impl<T, W> Waitable<W> for Channel<T, W> {
         waiters.extend(self.putters.clear());
         self.putters.room.reserved = 0;
         self.queue_mut().promise(0);
+        self.queue_mut().check_level();
         waiters
     }
 }

@@ -213,7 +213,10 @@ impl<T> CoDelQueue<T> {
         };
         let id = self.items.insert(item, &arrival);
         self.accepted += 1;
-        self.check_level();
+        // A worker that waits for it will be promised it.
+        if !is_awaited {
+            self.check_level();
+        }
         id
     }
 
@@ -396,10 +399,10 @@ impl<T> CoDelQueue<T> {
         self.promised
     }
 
-    /// Notes how many workers are on their way.
-    pub(crate) fn promise(&mut self, promised: usize) {
+    /// Notes how many workers are on their way; [`check_level`](Self::check_level) is to
+    /// follow when all is in its place.
+    pub(crate) const fn promise(&mut self, promised: usize) {
         self.promised = promised;
-        self.check_level();
     }
 
     /// Counts a rejection of what never was inside.
@@ -503,7 +506,8 @@ impl<T> CoDelQueue<T> {
         }
     }
 
-    fn check_level(&mut self) {
+    /// Tells if it became high or low.
+    pub(crate) fn check_level(&mut self) {
         let depth = self.depth();
         if let Some(level) = self.levels.check(depth, self.config.capacity) {
             self.news.push(News::Level(level));
