@@ -386,6 +386,9 @@ impl<W> Line<W> {
 
     /// Refuses all that wait.
     pub(crate) fn refuse_all(&mut self, reason: Reason, wakes: &mut Wakes<W>) {
+        if self.waiting == 0 {
+            return;
+        }
         let waiting: Vec<u32> = { self.entries.iter() }
             .filter(|(_, entry)| entry.state == State::Waiting)
             .map(|(key, _)| key_of(key))

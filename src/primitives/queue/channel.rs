@@ -9,9 +9,10 @@ use crate::primitives::{
 ///
 /// - A worker that waits is *promised* an item by a wake, and comes to claim it: then
 ///   it takes what is next at that moment. Items for which a worker is on its way do
-///   not count against the capacity.
+///   not count against the capacity, unless it gives up.
 /// - Who puts may wait for room in line, by criticality, then by age, and puts its item
-///   when it claims.
+///   when it claims. An idle worker is room for one item more; if it goes before that
+///   is put, or the capacity becomes smaller, who puts waits on.
 /// - Once closed, nothing is put any more; what is inside can still be taken, and then
 ///   everybody is told that it is closed.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Channel<T, W> {
     takers: Turns<Items<T>, W>,
     putters: Turns<Space, W>,
     is_closed: bool,
+    /// Closed so that nothing is to be taken any more either.
+    is_ended: bool,
 }
 
 const TAKERS: u64 = 0;
@@ -136,6 +139,7 @@ impl<T, W> Channel<T, W> {
             takers: Turns::of_side(Items { queue: CoDelQueue::new(config)? }, TAKERS),
             putters: Turns::of_side(Space::default(), PUTTERS),
             is_closed: false,
+            is_ended: false,
         })
     }
 
@@ -209,31 +213,12 @@ impl<T, W> Channel<T, W> {
     ) -> (Put<T>, Wakes<W>) {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
-        let item = match self.put(now, item, offer, wait.home, false) {
-            Put::NoRoom(item) => item,
-            put => {
-                self.serve(now, &mut wakes);
-                return (put, wakes);
-            }
+        let put = match self.put(now, item, offer, wait.home, false) {
+            Put::NoRoom(item) => self.wait_for_room(now, item, offer, wait, waiter),
+            put => put,
         };
-        let home = wait.home.filter(|_| wait.until.is_none_or(|until| until > now));
-        let Some((home, waiter)) = home.and_then(|home| Some((home, waiter.take()?))) else {
-            return (self.refuse(Reason::Wait, item, offer), wakes);
-        };
-        let is_deadline_first = match (offer.deadline, wait.until) {
-            (Some(deadline), Some(until)) => deadline < until,
-            (deadline, _) => deadline.is_some(),
-        };
-        let arrival = Arrival {
-            home,
-            criticality: offer.criticality,
-            cost: 1,
-            now,
-            bound: if is_deadline_first { offer.deadline } else { wait.until },
-            bound_reason: if is_deadline_first { Reason::Deadline } else { Reason::Wait },
-        };
-        let ticket = self.putters.join(arrival, waiter);
-        (Put::Waiting(ticket, item), wakes)
+        self.serve(now, &mut wakes);
+        (put, wakes)
     }
 
     /// Puts an item that had to wait for room.
@@ -254,6 +239,10 @@ impl<T, W> Channel<T, W> {
                     Some(reason) => self.refuse(reason, item, offer),
                     None => self.push(item, offer),
                 }
+            }
+            Turn::Waiting if self.is_closed => {
+                self.putters.cancel(now, ticket, &mut wakes);
+                self.refuse(Reason::Closed, item, offer)
             }
             Turn::Waiting => Put::Waiting(ticket, item),
             Turn::Refused { reason, .. } => self.refuse(reason, item, offer),
@@ -349,7 +338,11 @@ impl<T, W> Channel<T, W> {
     pub fn put_back(&mut self, now: Time, taken: Taken<T>) -> Wakes<W> {
         let mut wakes = Wakes::none();
         self.queue_mut().put_back(taken);
-        self.refresh(now, &mut wakes);
+        let now = self.refresh(now, &mut wakes);
+        if self.is_ended {
+            self.queue_mut().reject_all(now, Reason::Closed);
+        }
+        self.serve(now, &mut wakes);
         wakes
     }
 
@@ -381,8 +374,8 @@ impl<T, W> Channel<T, W> {
         let mut wakes = Wakes::none();
         let now = self.refresh(now, &mut wakes);
         self.is_closed = true;
-        self.putters.refuse_all(Reason::Closed, &mut wakes);
         if is_immediate {
+            self.is_ended = true;
             self.queue_mut().reject_all(now, Reason::Closed);
         }
         self.serve(now, &mut wakes);
@@ -413,7 +406,8 @@ impl<T, W> Channel<T, W> {
         self.queue_mut().take_news()
     }
 
-    /// Takes all items out, without any trace.
+    /// Takes all items out, without any trace; for after a [`reset`](Waitable::reset),
+    /// since nobody is called for the room.
     #[must_use = "the items are to be dropped outside the lock"]
     pub fn take_items(&mut self) -> Vec<T> {
         self.queue_mut().clear()
@@ -436,9 +430,17 @@ impl<T, W> Channel<T, W> {
 
     /// Lets go what is over, before anything is decided.
     #[inline]
-    fn refresh(&mut self, now: Time, wakes: &mut Wakes<W>) -> Time {
+    fn look(&mut self, now: Time) -> Time {
         self.queue_mut().expire(now);
-        let now = self.queue().latest();
+        if !self.putters.is_empty() {
+            self.measure();
+        }
+        self.queue().latest()
+    }
+
+    /// The same, and serves those in line, before anybody else comes.
+    fn refresh(&mut self, now: Time, wakes: &mut Wakes<W>) -> Time {
+        let now = self.look(now);
         self.serve(now, wakes);
         now
     }
@@ -452,11 +454,15 @@ impl<T, W> Channel<T, W> {
                 self.takers.refuse_all(Reason::Closed, wakes);
             }
         }
+        self.queue_mut().check_level();
         if !self.putters.is_empty() {
             self.measure();
-            self.putters.serve(now, wakes);
+            if self.is_closed {
+                self.putters.refuse_all(Reason::Closed, wakes);
+            } else {
+                self.putters.serve(now, wakes);
+            }
         }
-        self.queue_mut().check_level();
     }
 
     /// How much room there is: an item for which a worker waits needs none.
@@ -510,6 +516,33 @@ impl<T, W> Channel<T, W> {
         self.takers.waiting_ready() > 0
     }
 
+    fn wait_for_room(
+        &mut self,
+        now: Time,
+        item: T,
+        offer: &Offer<'_>,
+        wait: Wait,
+        waiter: &mut Option<W>,
+    ) -> Put<T> {
+        let home = wait.home.filter(|_| wait.until.is_none_or(|until| until > now));
+        let Some((home, waiter)) = home.and_then(|home| Some((home, waiter.take()?))) else {
+            return self.refuse(Reason::Wait, item, offer);
+        };
+        let is_deadline_first = match (offer.deadline, wait.until) {
+            (Some(deadline), Some(until)) => deadline < until,
+            (deadline, _) => deadline.is_some(),
+        };
+        let arrival = Arrival {
+            home,
+            criticality: offer.criticality,
+            cost: 1,
+            now,
+            bound: if is_deadline_first { offer.deadline } else { wait.until },
+            bound_reason: if is_deadline_first { Reason::Deadline } else { Reason::Wait },
+        };
+        Put::Waiting(self.putters.join(arrival, waiter), item)
+    }
+
     #[inline]
     fn push(&mut self, item: T, offer: &Offer<'_>) -> Put<T> {
         let is_awaited = self.is_awaited();
@@ -550,7 +583,7 @@ enum Side<'a, T, W> {
 impl<T, W> Waitable<W> for Channel<T, W> {
     fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
         let mut wakes = Wakes::none();
-        let now = self.refresh(now, &mut wakes);
+        let now = self.look(now);
         match self.of(ticket) {
             Side::Takers(takers) => takers.cancel(now, ticket, &mut wakes),
             Side::Putters(putters) => putters.cancel(now, ticket, &mut wakes),
@@ -631,6 +664,7 @@ impl<T, W> Waitable<W> for Channel<T, W> {
         waiters.extend(self.putters.clear());
         self.putters.room.reserved = 0;
         self.queue_mut().promise(0);
+        self.queue_mut().check_level();
         waiters
     }
 }

@@ -472,8 +472,9 @@ impl<T> CoDelQueue<T> {
         self.promised
     }
 
-    /// Notes how many workers are on their way.
-    pub(crate) fn promise(&mut self, promised: usize) {
+    /// Notes how many workers are on their way; [`check_level`](Self::check_level) is to
+    /// follow when all is in its place.
+    pub(crate) const fn promise(&mut self, promised: usize) {
         self.promised = promised;
     }
 
