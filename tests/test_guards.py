@@ -106,3 +106,19 @@ def test_what_calls_itself_ends(new: Callable[[], Any]) -> None:
 
     Endless.__call__ = Endless()  # type: ignore[assignment,method-assign]
     new().guard()(Endless())
+
+
+def test_a_coroutine_out_of_a_plain_function_is_recorded_when_it_ends() -> None:
+    throttle = AdaptiveThrottle()
+
+    def undeclared() -> Any:
+        return work()
+
+    async def main() -> None:
+        call = throttle.guard()(undeclared)()
+        assert throttle.snapshot().outcomes == {}
+        with pytest.raises(TimeoutError):
+            await call
+
+    asyncio.run(main())
+    assert throttle.snapshot().outcomes == {Outcome.OVERLOAD: 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from sluicegate import _core
@@ -159,6 +160,18 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
         admit, record, record_as = self._admit, self.record, self._record_as
         success = Outcome.SUCCESS
 
+        async def recorded(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+            try:
+                result = await coroutine
+            except BaseException as error:
+                record_as(classify_raised, error)
+                raise
+            if classify is None:
+                record(success)
+            else:
+                record_as(classify, result)
+            return result
+
         def decorate(function: Callable[P, R], /) -> Callable[P, R]:
             refuse_generator_function(function, "ask allow() and record() inside it instead")
             if is_coroutine_function(function):
@@ -188,6 +201,9 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
                 except BaseException as error:
                     record_as(classify_raised, error)
                     raise
+                if isinstance(result, CoroutineType):
+                    # A coroutine function in the clothes of a plain one.
+                    return cast("R", recorded(result))
                 if classify is None:
                     record(success)
                 else:

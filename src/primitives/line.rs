@@ -116,6 +116,7 @@ impl<W> Waits for Entry<W> {
 pub(crate) struct Head {
     key: u32,
     pub(crate) cost: u64,
+    pub(crate) bound: Option<Time>,
 }
 
 /// The waiting line: who is next, by criticality, then by age.
@@ -238,7 +239,8 @@ impl<W> Line<W> {
             return None;
         }
         let key = self.lanes.head()?;
-        Some(Head { key, cost: self.entries[key as usize].cost })
+        let Entry { cost, bound, .. } = self.entries[key as usize];
+        Some(Head { key, cost, bound })
     }
 
     /// The head, if it is this ticket's.

@@ -183,6 +183,15 @@ impl<R: Room, W> Turns<R, W> {
         if let Some(home) = home {
             self.line.show_alive(home);
         }
+        // What came before somebody's time was over is its own, however late one looks.
+        const INSTANT: Duration = Duration::from_nanos(1);
+        while let Some(head) = self.line.head()
+            && let Some(bound) = head.bound.filter(|&bound| bound <= now)
+            && self.room.has_room(bound.before(INSTANT), head.cost)
+        {
+            self.room.take(now, head.cost);
+            wakes.extend(self.line.grant(head, now));
+        }
         let mut expired = 0;
         loop {
             expired += self.line.expire(now, wakes);

@@ -55,6 +55,10 @@ pub struct Model {
     refundable: i128,
     lapsed: i128,
     pub now: i128,
+    /// When, and at which level, time began to pass without anything else.
+    since: (i128, i128),
+    /// What the level has become by that.
+    passed_to: i128,
     waiters: BTreeMap<usize, Waiter>,
 }
 
@@ -66,13 +70,26 @@ impl Model {
             refundable: 0,
             lapsed: 0,
             now: 0,
+            since: (0, tariff.burst * UNITS),
+            passed_to: tariff.burst * UNITS,
             waiters: BTreeMap::new(),
         }
     }
 
     pub fn pass(&mut self, nanos: i128) {
+        if self.level != self.passed_to {
+            self.since = (self.now, self.level);
+        }
         self.now += nanos;
         self.add(nanos * self.tariff.gain());
+        self.passed_to = self.level;
+    }
+
+    /// The level at an earlier moment.
+    fn level_at(&self, moment: i128) -> i128 {
+        let (at, level) =
+            if self.level == self.passed_to { self.since } else { (self.now, self.level) };
+        (level + (moment - at) * self.tariff.gain()).min(self.tariff.burst * UNITS)
     }
 
     fn add(&mut self, units: i128) {
@@ -208,6 +225,13 @@ impl Model {
 
     pub fn expire(&mut self) {
         let now = self.now;
+        // Whose tokens came in time has them, however late one looks.
+        while let Some((name, head)) = self.line().next()
+            && let Some(bound) = head.bound.filter(|&bound| bound <= now)
+            && self.level_at(bound - 1) >= head.cost.min(self.tariff.burst) * UNITS
+        {
+            self.grant(name, head);
+        }
         for waiter in self.waiters.values_mut() {
             let is_over = waiter.bound.is_some_and(|bound| bound <= now);
             if waiter.answer == Answer::Waiting && is_over {
@@ -226,11 +250,15 @@ impl Model {
             if self.level < head.cost.min(self.tariff.burst) * UNITS {
                 break;
             }
-            self.note_lapsed();
-            self.level -= head.cost * UNITS;
-            self.refundable += head.cost * UNITS;
-            self.waiters.insert(name, Waiter { answer: Answer::Taken, ..head });
+            self.grant(name, head);
         }
+    }
+
+    fn grant(&mut self, name: usize, head: Waiter) {
+        self.note_lapsed();
+        self.level -= head.cost * UNITS;
+        self.refundable += head.cost * UNITS;
+        self.waiters.insert(name, Waiter { answer: Answer::Taken, ..head });
     }
 }
 

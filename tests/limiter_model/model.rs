@@ -212,6 +212,13 @@ impl Model {
         if let Some(home) = home {
             self.stalled.remove(&home);
         }
+        // Who had room in time has it, however late one looks.
+        while let Some(head) = self.head()
+            && let Some(bound) = self.waiters[head].bound.filter(|&bound| bound <= self.now)
+            && self.has_room_at(bound.saturating_sub(1), self.waiters[head].cost)
+        {
+            self.grant(head);
+        }
         loop {
             for waiter in &mut self.waiters {
                 if waiter.state == State::Waiting && waiter.bound.is_some_and(|b| b <= self.now) {
