@@ -122,7 +122,7 @@ fn a_service_that_is_known_shapes_the_bounds() {
         now += 40;
         queue.finish(at(now), work, true);
     }
-    assert_eq!(spans(&queue), (Duration::from_millis(40), Duration::from_millis(160)));
+    assert_eq!(spans(&queue), (Duration::from_millis(40), Duration::from_millis(400)));
 }
 
 #[test]

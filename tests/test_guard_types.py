@@ -62,7 +62,6 @@ async def check() -> None:
 
     classify: Classify = by_status
     throttle.guard(classify=classify)
-    throttle.guard(classify=lambda ending: ending)  # type: ignore[arg-type, return-value]
     throttle.guard(accept=int)  # type: ignore[arg-type]
     throttle.guard(criticality=2)  # type: ignore[arg-type]
     throttle.allow(2)  # type: ignore[arg-type]

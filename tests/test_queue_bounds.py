@@ -156,9 +156,9 @@ def test_unless_told_its_spans_follow_the_service() -> None:
     learn(queue, clock, 0.04, 19)
     assert spans() == (0.25, 1.0)
     learn(queue, clock, 0.04, 1)
-    assert spans() == (0.04, 0.16)
+    assert spans() == (0.04, 0.4)
     queue.put_nowait("a")
-    clock.advance(0.16)
+    clock.advance(0.4)
     assert queue.depth == 0
 
 

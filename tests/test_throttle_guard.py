@@ -16,6 +16,7 @@ from sluicegate import (
     Reason,
     Rejected,
     Rejection,
+    TimedOut,
 )
 
 if TYPE_CHECKING:
@@ -129,6 +130,88 @@ def test_a_result_is_a_success(kind: str, result: object) -> None:
     throttle = AdaptiveThrottle()
     assert call(throttle.guard(), kind, result=result) is result
     assert throttle.snapshot().outcomes == {Outcome.SUCCESS: 1}
+
+
+class Response:
+    """What looks like one of httpx, requests or aiohttp."""
+
+    def __init__(self, name: str, status: object) -> None:
+        setattr(self, name, status)
+
+
+class StatusError(Exception):
+    def __init__(self, response: Response) -> None:
+        self.response = response
+
+
+STATUSES = [
+    (200, Outcome.SUCCESS),
+    (302, Outcome.SUCCESS),
+    (404, Outcome.IGNORED),
+    (429, Outcome.OVERLOAD),
+    (500, Outcome.IGNORED),
+    (503, Outcome.OVERLOAD),
+    (504, Outcome.OVERLOAD),
+    (7, Outcome.SUCCESS),
+    ("503", Outcome.SUCCESS),
+    (True, Outcome.SUCCESS),
+]
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["status", "status_code"])
+@pytest.mark.parametrize(("status", "outcome"), STATUSES)
+def test_a_response_says_it_by_its_status(
+    kind: str, name: str, status: object, outcome: Outcome
+) -> None:
+    throttle, response = AdaptiveThrottle(), Response(name, status)
+    assert call(throttle.guard(), kind, result=response) is response
+    assert throttle.snapshot().outcomes == {outcome: 1}
+
+
+@KINDS
+@pytest.mark.parametrize(("status", "outcome"), STATUSES)
+def test_an_exception_says_it_by_its_response(
+    kind: str, status: object, outcome: Outcome
+) -> None:
+    throttle, error = AdaptiveThrottle(), StatusError(Response("status_code", status))
+    with pytest.raises(StatusError):
+        call(throttle.guard(), kind, error=error)
+    expected = Outcome.OVERLOAD if outcome is Outcome.OVERLOAD else Outcome.IGNORED
+    assert throttle.snapshot().outcomes == {expected: 1}
+
+
+@KINDS
+def test_what_was_handled_counts_where_the_cause_is_cut_off(kind: str) -> None:
+    """As httpcore does it."""
+
+    def refused() -> None:
+        raise ConnectionRefusedError
+
+    def work() -> None:
+        try:
+            refused()
+        except ConnectionRefusedError:
+            raise WrappedError from None
+
+    async def work_later() -> None:
+        work()
+
+    throttle = AdaptiveThrottle()
+    with pytest.raises(WrappedError):
+        if kind == "async":
+            asyncio.run(throttle.guard()(work_later)())
+        else:
+            throttle.guard()(work)()
+    assert throttle.snapshot().outcomes == {Outcome.OVERLOAD: 1}
+
+
+@KINDS
+def test_our_own_time_outs_say_nothing(kind: str) -> None:
+    throttle = AdaptiveThrottle()
+    with pytest.raises(TimeoutError):
+        call(throttle.guard(), kind, error=TimedOut("no tokens"))
+    assert throttle.snapshot().outcomes == {Outcome.IGNORED: 1}
 
 
 @KINDS

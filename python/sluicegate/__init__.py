@@ -16,7 +16,7 @@ from sluicegate._classify import Classify
 from sluicegate._clock import Clock, ManualClock
 from sluicegate._core import Acquire, Permit, Rejection, RetryPermit, Take, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
-from sluicegate._errors import QueueClosed, Rejected, SluicegateError
+from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
 from sluicegate._limiter import Limit, Limiter
 from sluicegate._queue import CoDelQueue, QueueSnapshot
 from sluicegate._retry_budget import (
@@ -57,6 +57,7 @@ __all__ = [
     "Snapshot",
     "Take",
     "ThrottleSnapshot",
+    "TimedOut",
     "TokenBucket",
     "TokenRetryBudget",
     "TokenRetryBudgetSnapshot",

@@ -420,7 +420,18 @@ class CoDelQueue(Generic[_T]):
         deadline: float | None = None,
         operation: str | None = None,
         cancellable: Literal[True],
-    ) -> int:
+    ) -> int: ...
+    @overload
+    def put_nowait(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: bool,
+    ) -> int | None:
         """Put an item now or raise; overtakes nobody who waits for room and matters as much.
 
         Args:
@@ -458,7 +469,19 @@ class CoDelQueue(Generic[_T]):
         operation: str | None = None,
         cancellable: Literal[True],
         timeout: float | None = None,
-    ) -> Coroutine[Any, Any, int]:
+    ) -> Coroutine[Any, Any, int]: ...
+    @overload
+    def put(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: bool,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, int | None]:
         """Wait for room, then put; evicts only what is less critical.
 
         Args:
@@ -498,7 +521,19 @@ class CoDelQueue(Generic[_T]):
         operation: str | None = None,
         cancellable: Literal[True],
         timeout: float | None = None,
-    ) -> int:
+    ) -> int: ...
+    @overload
+    def put_sync(
+        self,
+        item: _T,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        operation: str | None = None,
+        cancellable: bool,
+        timeout: float | None = None,
+    ) -> int | None:
         """Do as `put()`, in this thread, which lets other threads run.
 
         Raises:

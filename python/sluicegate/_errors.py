@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sluicegate import _core
 from sluicegate._enums import Reason
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ class QueueClosed(SluicegateError):
     """The queue is closed: nothing can be put, or there is nothing left to get."""
 
     __slots__ = ()
+
+
+class TimedOut(SluicegateError, TimeoutError):
+    """A wait for a permit, for tokens, for an item or for room took as long as it may.
+
+    It is ours: unlike other time-outs it says nothing about whoever is called.
+    """
 
 
 class Rejected(SluicegateError):
@@ -54,7 +62,9 @@ class Rejected(SluicegateError):
         return self.rejection.retry_after
 
     def __str__(self) -> str:
-        r = self.rejection
+        r = self.args[0] if self.args else None
+        if not isinstance(r, _core.Rejection):
+            return super().__str__()
         text = f"{r.gate!r} rejected {r.criticality.name} work: {r.reason}"
         if r.reason is Reason.BUDGET:
             text += f" ({r.in_flight} of {r.limit:g} retries)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import reprlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -53,7 +54,7 @@ def refuse_generator_function(function: object, instead: str) -> None:
     And what cannot be called at all, such as a `classmethod`, whose place is above the guard.
     """
     if not callable(function):
-        msg = f"guard() takes a function or a coroutine function, got {function!r}"
+        msg = f"guard() takes a function or a coroutine function, got {reprlib.repr(function)}"
         raise TypeError(msg)
     for layer in _layers(function):
         if inspect.isasyncgenfunction(layer) or inspect.isgeneratorfunction(layer):

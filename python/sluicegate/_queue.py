@@ -89,8 +89,9 @@ class CoDelQueue(_core.CoDelQueue[T]):
     interval, in which it was empty or its oldest item had waited for less than `target`, it is
     standing, and an item may wait for `target`, until for an interval nothing had to be rejected
     for its wait or for want of room. By default both follow the baseline of the service time: 1
-    and 4 times that, at least 5 and 20 ms, at most 0.25 and 1 s, which is also what they are
-    before it is known.
+    and 10 times that, at least 5 and 20 ms, at most 0.25 and 1 s, which is also what they are
+    before it is known. For long bursts and slow work give an `interval`: a deadline only ever
+    shortens the wait.
 
     An item with a `deadline` is rejected as soon as what is left is less than the service takes
     (the 95th percentile of recent work, by `operation`), unless a worker waits for it already.
@@ -100,12 +101,14 @@ class CoDelQueue(_core.CoDelQueue[T]):
     A forked child begins with an empty queue; the items are the parent's.
 
     What was accepted and is rejected later goes to `on_reject`, from wherever the queue is used or
-    its timer runs, and never under a lock. It may raise, which is reported by
-    `sys.unraisablehook`, and may use the queue.
+    its timer runs, in whichever thread that is (for a future of asyncio take
+    `loop.call_soon_threadsafe`), and never under a lock. It may raise, which is reported by
+    `sys.unraisablehook`, and may use the queue. Timers run on the event loops that use the queue;
+    where only threads do, and none of them waits, call `expire()` now and then.
 
     Args:
         capacity: How many items may wait, from 0 to 1e9. Those for which a worker waits do not
-            count; with 0 only they are accepted.
+            count, and stay should the worker leave; with 0 only they are accepted.
         target: For how many seconds an item may wait while the queue is standing, above 0 and at
             most 3600; default: automatic, or interval / 20 if that is given.
         interval: For how many seconds an item may wait else, longer than the target; default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -123,7 +124,7 @@ class RetryStop:
         asked: tuple[object, ...] = others
         for one in asked:
             if not callable(one):
-                msg = f"stop() must be told what tenacity takes as stop=, got {one!r}"
+                msg = f"stop() must be told what tenacity takes as stop=, got {reprlib.repr(one)}"
                 raise TypeError(msg)
         self._asker = asker
         self._others = others
@@ -145,4 +146,4 @@ def _is_rejection(error: BaseException) -> bool:
 
 
 def _not_retryable(what: object) -> TypeError:
-    return TypeError(f"retryable must be Exception classes or predicates, got {what!r}")
+    return TypeError(f"retryable must be Exception classes or predicates, got {reprlib.repr(what)}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from sluicegate import _core
-from sluicegate._classify import causes, classify_error
+from sluicegate import _classify, _core
 from sluicegate._enums import Criticality, Outcome
 from sluicegate._guard import is_coroutine_function, refuse_generator_function
 
@@ -130,9 +130,11 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
         Works on functions and coroutine functions. A call that is refused raises `Rejected`, with
         the reason THROTTLED.
 
-        Without `classify`, a result is a SUCCESS; a `TimeoutError` or `ConnectionRefusedError`,
-        and what was raised from one, is OVERLOAD; any other exception, a cancellation, and
-        `Rejected` from below are IGNORED, which counts as accepted.
+        Without `classify`, a result is a SUCCESS, unless it looks like a response (of httpx,
+        requests, aiohttp, …): 429, 503 and 504 are OVERLOAD, and other statuses from 400 on are
+        answers, IGNORED. So it is with an exception that holds such a response. A `TimeoutError`
+        or `ConnectionRefusedError`, also behind another exception, is OVERLOAD. Any other
+        exception, a cancellation, and our own errors are IGNORED, which counts as accepted.
 
         Args:
             accept: Exceptions that are answers of a backend that is well. They, their subclasses,
@@ -147,18 +149,18 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
         """
         accepted = _exception_classes(accept)
         _check(classify, criticality)
-        of_error = classify or classify_error
+        of_error = classify or _classify.classify_error
+        of_result = classify or _classify.classify_result
 
         def of_error_unless_accepted(error: object) -> Outcome:
             if isinstance(error, BaseException) and any(
-                isinstance(cause, accepted) for cause in causes(error)
+                isinstance(cause, accepted) for cause in _classify.causes(error)
             ):
                 return Outcome.IGNORED
             return of_error(error)
 
         classify_raised = of_error_unless_accepted if accepted else of_error
-        admit, record, record_as = self._admit, self.record, self._record_as
-        success = Outcome.SUCCESS
+        admit, record_as = self._admit, self._record_as
 
         async def recorded(coroutine: CoroutineType[Any, Any, Any]) -> Any:
             try:
@@ -166,10 +168,7 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
             except BaseException as error:
                 record_as(classify_raised, error)
                 raise
-            if classify is None:
-                record(success)
-            else:
-                record_as(classify, result)
+            record_as(of_result, result)
             return result
 
         def decorate(function: Callable[P, R], /) -> Callable[P, R]:
@@ -185,10 +184,7 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
                     except BaseException as error:
                         record_as(classify_raised, error)
                         raise
-                    if classify is None:
-                        record(success)
-                    else:
-                        record_as(classify, result)
+                    record_as(of_result, result)
                     return result
 
                 return cast("Callable[P, R]", guarded_async)
@@ -204,10 +200,7 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
                 if isinstance(result, CoroutineType):
                     # A coroutine function in the clothes of a plain one.
                     return cast("R", recorded(result))
-                if classify is None:
-                    record(success)
-                else:
-                    record_as(classify, result)
+                record_as(of_result, result)
                 return result
 
             return guarded
@@ -227,10 +220,10 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
 
 def _check(classify: object, criticality: object) -> None:
     if classify is not None and not callable(classify):
-        msg = f"classify must be callable, or None, got {classify!r}"
+        msg = f"classify must be callable, or None, got {reprlib.repr(classify)}"
         raise TypeError(msg)
     if criticality is not None and not isinstance(criticality, Criticality):
-        msg = f"criticality must be a Criticality, or None, got {criticality!r}"
+        msg = f"criticality must be a Criticality, or None, got {reprlib.repr(criticality)}"
         raise TypeError(msg)
 
 
@@ -238,6 +231,6 @@ def _exception_classes(accept: object) -> tuple[type[BaseException], ...]:
     classes = accept if isinstance(accept, tuple) else (accept,)
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, BaseException)):
-            msg = f"accept must be exception classes, got {one!r}"
+            msg = f"accept must be exception classes, got {reprlib.repr(one)}"
             raise TypeError(msg)
     return classes

@@ -12,6 +12,7 @@ them. Each of them fails badly somewhere, by a fault that is named with it; wher
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -283,7 +284,7 @@ class ClassicLimiter(BaseLimiter, _core.ClassicLimiter):
 
 def _insist(parameter: str, kinds: str, value: object, types: Any) -> None:
     if not isinstance(value, types):
-        msg = f"{parameter} must be {kinds}, got {value!r}"
+        msg = f"{parameter} must be {kinds}, got {reprlib.repr(value)}"
         raise TypeError(msg)
 
 

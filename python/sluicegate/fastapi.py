@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from sluicegate._errors import Rejected, SluicegateError
+from sluicegate._core import Rejection
+from sluicegate._enums import Reason
+from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
 from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware, refusal
 
 try:
@@ -78,10 +80,10 @@ def protect(
     of what is added later; see `LoadSheddingMiddleware` for what is refused and how long a permit
     is held.
 
-    A `Rejected` that is raised anywhere below is answered with the same 503 or 429, unless the
-    application has a handler of its own for it. The OpenAPI document lists both answers for every
-    operation that is not exempt and does not declare them itself; replace `app.openapi` before this
-    call, not after it.
+    A `Rejected` that is raised anywhere below is answered with the same 503 or 429, and a
+    `TimedOut` or `QueueClosed` with 503, unless the application has a handler of its own for it.
+    The OpenAPI document lists both answers for every operation that is not exempt and does not
+    declare them itself; replace `app.openapi` before this call, not after it.
 
     To watch the limiter, or to change its limit at run time, make it yourself:
     `http = SemaphoreLimiter(64, name="http")`, `protect(app, limit=http)`, `http.snapshot()`.
@@ -176,12 +178,18 @@ def _handle_rejected(app: Starlette) -> None:
             continue
         seen.add(id(part))
         if isinstance(part, Starlette) and SluicegateError not in part.exception_handlers:
-            part.exception_handlers.setdefault(Rejected, cast("ExceptionHandler", _answer))
+            for error in _ANSWERED:
+                if not any(base in part.exception_handlers for base in error.__mro__[:-3]):
+                    part.exception_handlers[error] = cast("ExceptionHandler", _answer)
         routes: Collection[BaseRoute] | None = getattr(part, "routes", None)
         if routes is None:
             todo.append(getattr(part, "app", None))
         else:
             todo.extend(route.app for route in routes if isinstance(route, (Mount, Host)))
+
+
+_ANSWERED = (Rejected, TimedOut, QueueClosed)
+_UNAVAILABLE = Rejection("", Reason.WAIT)
 
 
 async def _answer(connection: Request | WebSocket, error: Exception) -> Response | None:
@@ -190,7 +198,8 @@ async def _answer(connection: Request | WebSocket, error: Exception) -> Response
         if WebSocketState.DISCONNECTED not in states:
             await connection.close(_TRY_AGAIN_LATER)
         return None
-    status, headers, body = refusal(cast("Rejected", error).rejection)
+    rejection = error.rejection if isinstance(error, Rejected) else _UNAVAILABLE
+    status, headers, body = refusal(rejection)
     return Response(
         b"" if connection.method == "HEAD" else body,
         status,
@@ -218,7 +227,7 @@ class _RejectedMiddleware:
 
         try:
             await self.app(scope, receive, observe)
-        except Rejected as error:
+        except _ANSWERED as error:
             mro = (cls for cls in type(error).__mro__ if issubclass(cls, SluicegateError))
             handler: Any = next(filter(None, map(self._handlers.get, mro)), None)
             if started or handler is None:

@@ -1,8 +1,9 @@
-use pyo3::exceptions::{PyRuntimeWarning, PyTimeoutError};
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::imports;
 use super::limiter::BaseLimiter;
 use super::permit::{self, Permit};
 use super::wait::{
@@ -133,7 +134,7 @@ impl Wish<'_> {
     fn timed_out(&self, py: Python<'_>) -> PyErr {
         let name = self.limiter.name().bind(py).to_string();
         let span = self.ask.max_wait.unwrap_or_default().as_secs_f64();
-        PyTimeoutError::new_err(format!("no permit of {name:?} within {span} s"))
+        imports::timed_out(py, format!("no permit of {name:?} within {span} s"))
     }
 }
 

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTimeoutError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -230,7 +229,7 @@ impl Wish {
     fn timed_out(&self, py: Python<'_>) -> PyErr {
         let name = self.bucket().core.name().bind(py).to_string();
         let (n, span) = (self.ask.tokens(), self.ask.max_wait.unwrap_or_default().as_secs_f64());
-        PyTimeoutError::new_err(format!("no tokens of {name:?} (n={n}) within {span} s"))
+        imports::timed_out(py, format!("no tokens of {name:?} (n={n}) within {span} s"))
     }
 }
 

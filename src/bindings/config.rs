@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyException, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 
-use super::imports;
+use super::{exit, imports};
 use crate::primitives::{Ask, ConfigError, Criticality, TokenAsk};
 
 const LONGEST_WAIT: f64 = 3600.0;
@@ -22,9 +23,13 @@ impl From<ConfigError> for PyErr {
 /// A real number; not a bool, not a string.
 pub(crate) fn number(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
     let wrong = || wrong_type(parameter, range, value);
+    if let Ok(number) = value.cast_exact::<PyFloat>() {
+        return Ok(number.value());
+    }
     if value.is_instance_of::<PyBool>() || value.is_instance_of::<PyString>() {
         return Err(wrong());
     }
+    let _calling = exit::Calling::new(value.py());
     match value.extract() {
         Ok(number) => Ok(number),
         // An int that is too large for a float is out of range, not of a wrong type.
@@ -44,10 +49,22 @@ pub(crate) fn text(
 ) -> PyResult<Option<Py<PyString>>> {
     value
         .map(|value| match value.cast::<PyString>() {
-            Ok(text) => Ok(text.clone().unbind()),
+            Ok(text) if text.is_exact_instance_of::<PyString>() => Ok(text.clone().unbind()),
+            // Of a subclass, which may have methods of its own, only the text.
+            Ok(text) => exact(text),
             Err(_) => Err(wrong_type(parameter, "a string or None", value)),
         })
         .transpose()
+}
+
+fn exact(text: &Bound<'_, PyString>) -> PyResult<Py<PyString>> {
+    // SAFETY: attached, and it is a string. It returns a new reference to one that is
+    // no instance of a subclass, or null with an exception set.
+    let exact = unsafe {
+        let copy = ffi::PyUnicode_FromObject(text.as_ptr());
+        Bound::from_owned_ptr_or_err(text.py(), copy)?
+    };
+    Ok(exact.cast_into::<PyString>()?.unbind())
 }
 
 /// The name of an operation, as far as it is worth keeping: what is no valid text in
@@ -114,6 +131,8 @@ pub(crate) fn integer<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
     if value.is_instance_of::<PyBool>() {
         return Err(wrong_type(parameter, range, value));
     }
+    let is_exact = value.is_exact_instance_of::<PyInt>();
+    let _calling = (!is_exact).then(|| exit::Calling::new(value.py()));
     match value.extract() {
         Ok(integer) => Ok(integer),
         Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
@@ -217,6 +236,7 @@ fn out_of_range(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr
 /// # Errors
 /// What is no `Exception` and strikes meanwhile, such as a `KeyboardInterrupt`.
 fn message(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let _calling = exit::Calling::new(value.py());
     // A value whose repr raises or is endless must not hide what is wrong.
     let mut repr = match value.repr() {
         Ok(repr) => repr.to_string(),

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+use super::exit;
 use crate::primitives::{Criticality, Outcome, Reason};
 
 /// The loop that runs in this thread, if any.
@@ -22,7 +23,7 @@ pub(crate) fn is_running_here(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// Whether a call of it gives a coroutine, which somebody would have to await.
 pub(crate) fn is_coroutine_function(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     static IS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let is = IS.import(function.py(), "inspect", "iscoroutinefunction")?;
+    let is = IS.import(function.py(), "sluicegate._guard", "is_coroutine_function")?;
     is.call1((function,))?.is_truthy()
 }
 
@@ -54,6 +55,19 @@ pub(crate) fn queue_closed(py: Python<'_>, name: &str) -> PyErr {
     raised.and_then(|class| class.call1((text,))).map_or_else(|error| error, PyErr::from_value)
 }
 
+/// A `sluicegate.TimedOut`.
+pub(crate) fn timed_out(py: Python<'_>, text: String) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let raised = CLASS.import(py, "sluicegate._errors", "TimedOut");
+    raised.and_then(|class| class.call1((text,))).map_or_else(|error| error, PyErr::from_value)
+}
+
+/// `sluicegate.SluicegateError`.
+pub(crate) fn our_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CLASS.import(py, "sluicegate._errors", "SluicegateError")
+}
+
 /// An `asyncio.QueueEmpty`.
 pub(crate) fn queue_empty(py: Python<'_>) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -64,6 +78,7 @@ pub(crate) fn queue_empty(py: Python<'_>) -> PyErr {
 /// Writes a warning to the log of this name.
 pub(crate) fn warn(py: Python<'_>, logger: &str, text: &str) -> PyResult<()> {
     static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let _calling = exit::Calling::new(py);
     let logger = GET.import(py, "logging", "getLogger")?.call1((logger,))?;
     logger.call_method1("warning", (text,)).map(drop)
 }

@@ -233,8 +233,8 @@ pub(crate) fn classify(exception: &Bound<'_, PyAny>) -> Outcome {
         return Outcome::Success;
     }
     let py = exception.py();
-    // Our own refusals come first: one of them is also a TimeoutError.
-    let is_ours = imports::rejected(py).and_then(|rejected| exception.is_instance(rejected));
+    // Our own come first: some of them are also a TimeoutError.
+    let is_ours = imports::our_error(py).and_then(|ours| exception.is_instance(ours));
     if !is_ours.unwrap_or(true) && exception.is_instance_of::<PyTimeoutError>() {
         Outcome::Overload
     } else {

@@ -3,6 +3,8 @@ use std::time::Duration;
 use super::line::{Arrival, Line, Standing};
 use super::{Criticality, Home, Reason, Ticket, Time, Wakes};
 
+const INSTANT: Duration = Duration::from_nanos(1);
+
 /// What turns are given for: units of a limit, tokens of a bucket, items of a
 /// queue.
 pub(crate) trait Room {
@@ -184,7 +186,6 @@ impl<R: Room, W> Turns<R, W> {
             self.line.show_alive(home);
         }
         // What came before somebody's time was over is its own, however late one looks.
-        const INSTANT: Duration = Duration::from_nanos(1);
         while let Some(head) = self.line.head()
             && let Some(bound) = head.bound.filter(|&bound| bound <= now)
             && self.room.has_room(bound.before(INSTANT), head.cost)

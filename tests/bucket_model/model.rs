@@ -119,6 +119,10 @@ impl Model {
         self.line().count()
     }
 
+    fn head(&self) -> Option<(usize, Waiter)> {
+        self.line().next()
+    }
+
     fn line(&self) -> impl Iterator<Item = (usize, Waiter)> {
         let waiters = self.waiters.iter().map(|(&name, &waiter)| (name, waiter));
         waiters.filter(|(_, waiter)| waiter.answer == Answer::Waiting)
@@ -215,6 +219,8 @@ impl Model {
     }
 
     pub fn update(&mut self, tariff: Tariff) {
+        // From now on by another tariff.
+        self.passed_to = i128::MIN;
         self.note_lapsed();
         self.tariff = tariff;
         let grain = tariff.grain();
@@ -226,7 +232,7 @@ impl Model {
     pub fn expire(&mut self) {
         let now = self.now;
         // Whose tokens came in time has them, however late one looks.
-        while let Some((name, head)) = self.line().next()
+        while let Some((name, head)) = self.head()
             && let Some(bound) = head.bound.filter(|&bound| bound <= now)
             && self.level_at(bound - 1) >= head.cost.min(self.tariff.burst) * UNITS
         {
@@ -243,8 +249,7 @@ impl Model {
 
     fn serve(&mut self) {
         loop {
-            let head = self.line().next();
-            let Some((name, head)) = head else {
+            let Some((name, head)) = self.head() else {
                 break;
             };
             if self.level < head.cost.min(self.tariff.burst) * UNITS {

@@ -406,7 +406,7 @@ impl Model {
     fn fit(&mut self) {
         let baseline = self.all.baseline().map(nanos);
         let automatic = baseline.map_or((250 * MS, 1_000 * MS), |baseline| {
-            (baseline.clamp(5 * MS, 250 * MS), (4 * baseline).clamp(20 * MS, 1_000 * MS))
+            (baseline.clamp(5 * MS, 250 * MS), (10 * baseline).clamp(20 * MS, 1_000 * MS))
         });
         let old = self.target;
         (self.target, self.interval) =

@@ -1,17 +1,17 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration, PyTimeoutError};
+use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::CoDelQueue;
 use super::core::{Answer, Core, Terms};
 use super::take::Take;
-use crate::bindings::exit;
 use crate::bindings::wait::{self, Joined, Quest, Words};
 use crate::bindings::wait_for::Errand;
 use crate::bindings::waiter::{Station, Waiter};
+use crate::bindings::{exit, imports};
 use crate::primitives::{Home, ItemId, Offer, Put, Reason, Ticket, Time, Wait, Wakes};
 
 /// To get an item.
@@ -267,5 +267,5 @@ impl Errand for Putting {
 fn timed_out(py: Python<'_>, core: &Core, what: &str, timeout: Option<Duration>) -> PyErr {
     let name = core.name().bind(py).to_string();
     let span = timeout.unwrap_or_default().as_secs_f64();
-    PyTimeoutError::new_err(format!("{what} {name:?} within {span} s"))
+    imports::timed_out(py, format!("{what} {name:?} within {span} s"))
 }

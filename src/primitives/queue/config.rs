@@ -12,7 +12,7 @@ pub struct QueueConfig {
     /// automatic: the baseline of the service time, at least 5 ms, at most 250 ms.
     pub target: Option<Duration>,
     /// For how long an item may wait while it is healthy, and how long it has to be
-    /// one or the other to become so; `None` is automatic: 4 times the baseline, at
+    /// one or the other to become so; `None` is automatic: 10 times the baseline, at
     /// least 20 ms, at most 1 s; with a target 20 times that.
     pub interval: Option<Duration>,
     /// The share of the capacity at and below which the queue is low again, from 0;
@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const TARGET: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 const INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Of the baseline, if the interval is automatic.
-const BASELINES: u32 = 4;
+const BASELINES: u32 = 10;
 /// Of the target, if only that is given: 5 ms and 100 ms, as published.
 const TARGETS: u32 = 20;
 

@@ -16,6 +16,9 @@ pub(super) struct Entry<T> {
     by_arrival: Links,
 }
 
+/// More entries than these are not kept while there is none.
+const LARGE: usize = 4096;
+
 const IN_CLASS: usize = 0;
 const BY_ARRIVAL: usize = 1;
 
@@ -223,7 +226,12 @@ impl<T> Items<T> {
         if !self.moved.is_empty() {
             self.moved.retain(|&(_, moved)| moved != key);
         }
-        self.entries.remove(key as usize)
+        let entry = self.entries.remove(key as usize);
+        // What a peak has taken is given back after it.
+        if self.entries.is_empty() && self.entries.capacity() > LARGE {
+            self.entries = Slab::new();
+        }
+        entry
     }
 
     #[inline]
