@@ -171,9 +171,7 @@ def test_a_response_says_it_by_its_status(
 
 @KINDS
 @pytest.mark.parametrize(("status", "outcome"), STATUSES)
-def test_an_exception_says_it_by_its_response(
-    kind: str, status: object, outcome: Outcome
-) -> None:
+def test_an_exception_says_it_by_its_response(kind: str, status: object, outcome: Outcome) -> None:
     throttle, error = AdaptiveThrottle(), StatusError(Response("status_code", status))
     with pytest.raises(StatusError):
         call(throttle.guard(), kind, error=error)
@@ -198,11 +196,13 @@ def test_what_was_handled_counts_where_the_cause_is_cut_off(kind: str) -> None:
         work()
 
     throttle = AdaptiveThrottle()
+    guarded = throttle.guard()(work)
+
+    def run() -> None:
+        asyncio.run(throttle.guard()(work_later)())
+
     with pytest.raises(WrappedError):
-        if kind == "async":
-            asyncio.run(throttle.guard()(work_later)())
-        else:
-            throttle.guard()(work)()
+        run() if kind == "async" else guarded()
     assert throttle.snapshot().outcomes == {Outcome.OVERLOAD: 1}
 
 

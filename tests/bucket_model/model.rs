@@ -248,13 +248,9 @@ impl Model {
     }
 
     fn serve(&mut self) {
-        loop {
-            let Some((name, head)) = self.head() else {
-                break;
-            };
-            if self.level < head.cost.min(self.tariff.burst) * UNITS {
-                break;
-            }
+        while let Some((name, head)) = self.head()
+            && self.level >= head.cost.min(self.tariff.burst) * UNITS
+        {
             self.grant(name, head);
         }
     }
