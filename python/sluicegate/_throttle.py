@@ -16,6 +16,9 @@ from sluicegate._guard import is_coroutine_function, refuse_generator_function
 if TYPE_CHECKING:
     from sluicegate._classify import Classify
 
+# What is no response, as is known without a look.
+_PLAIN = frozenset({type(None), bool, bytes, dict, float, int, list, str, tuple})
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -160,7 +163,9 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
             return of_error(error)
 
         classify_raised = of_error_unless_accepted if accepted else of_error
-        admit, record_as = self._admit, self._record_as
+        admit, record, record_as = self._admit, self.record, self._record_as
+        success = Outcome.SUCCESS
+        plain = _PLAIN if classify is None else ()
 
         async def recorded(coroutine: CoroutineType[Any, Any, Any]) -> Any:
             try:
@@ -168,7 +173,10 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
             except BaseException as error:
                 record_as(classify_raised, error)
                 raise
-            record_as(of_result, result)
+            if type(result) in plain:
+                record(success)
+            else:
+                record_as(of_result, result)
             return result
 
         def decorate(function: Callable[P, R], /) -> Callable[P, R]:
@@ -184,7 +192,10 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
                     except BaseException as error:
                         record_as(classify_raised, error)
                         raise
-                    record_as(of_result, result)
+                    if type(result) in plain:
+                        record(success)
+                    else:
+                        record_as(of_result, result)
                     return result
 
                 return cast("Callable[P, R]", guarded_async)
@@ -200,7 +211,10 @@ class AdaptiveThrottle(_core.AdaptiveThrottle):
                 if isinstance(result, CoroutineType):
                     # A coroutine function in the clothes of a plain one.
                     return cast("R", recorded(result))
-                record_as(of_result, result)
+                if type(result) in plain:
+                    record(success)
+                else:
+                    record_as(of_result, result)
                 return result
 
             return guarded
