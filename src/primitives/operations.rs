@@ -155,3 +155,73 @@ impl Operations {
         id
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Time = Time::from_nanos(1_000_000_000);
+
+    fn learn(operations: &mut Operations, id: OperationId) {
+        for _ in 0..20 {
+            operations.record(id, Time::ZERO, Duration::from_millis(100), false);
+        }
+    }
+
+    fn is_known(operations: &Operations, name: &str) -> bool {
+        operations.too_late_at_for(Some(name), SECOND) < SECOND
+    }
+
+    #[test]
+    fn names_made_up_by_strangers_cost_no_memory() {
+        let mut operations = Operations::new();
+        for name in 0..10_000 {
+            let id = operations.enter(Some(&name.to_string()));
+            operations.record(id, Time::ZERO, Duration::from_millis(100), false);
+            operations.leave(id);
+            assert!(id.index() < OperationId::COUNT);
+        }
+        assert_eq!((operations.named.len(), operations.places.len()), (MOST, MOST));
+        assert!(operations.named.iter().all(|named| named.members == 0));
+    }
+
+    #[test]
+    fn the_one_that_was_not_used_for_longest_makes_room() {
+        let mut operations = Operations::new();
+        for name in 0..MOST {
+            let id = operations.enter(Some(&name.to_string()));
+            learn(&mut operations, id);
+            operations.leave(id);
+        }
+        // 0 is used again, and 1 has a member.
+        let zero = operations.enter(Some("0"));
+        operations.leave(zero);
+        operations.enter(Some("1"));
+        for name in ["a", "b"] {
+            assert!(!is_known(&operations, name));
+            let id = operations.enter(Some(name));
+            operations.leave(id);
+            assert!(!is_known(&operations, name), "it is another one");
+        }
+        for (name, is_expected) in [("0", true), ("1", true), ("2", false), ("3", false)] {
+            assert_eq!(operations.places.contains_key(name), is_expected, "{name}");
+            assert_eq!(is_known(&operations, name), is_expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn where_all_are_busy_others_count_as_unnamed() {
+        let mut operations = Operations::new();
+        for name in 0..MOST {
+            let id = operations.enter(Some(&name.to_string()));
+            assert_ne!(id, OperationId::UNNAMED);
+        }
+        let id = operations.enter(Some("another"));
+        assert_eq!(id, OperationId::UNNAMED);
+        learn(&mut operations, id);
+        assert!(operations.too_late_at(id, SECOND) < SECOND);
+        operations.leave(id);
+        operations.leave_all();
+        assert_ne!(operations.enter(Some("another")), OperationId::UNNAMED);
+    }
+}

@@ -14,6 +14,10 @@ const RECENT: Duration = Duration::from_secs(5);
 /// four times itself, for services that take long.
 const AGEING: Duration = Duration::from_secs(10);
 const QUANTILE: f64 = 0.95;
+/// The shortest baseline: from nothing it could not rise.
+const SHORTEST: Duration = Duration::from_micros(1);
+/// A sample counts as at most so long: clocks may jump.
+const LONGEST: Duration = Duration::from_secs(4_000);
 const INSTANT: Duration = Duration::from_nanos(1);
 
 /// The shortest batch that moves the baseline.
@@ -29,11 +33,12 @@ const MOST: f64 = 4.0;
 /// high quantile, both of recent samples, and a baseline.
 ///
 /// *Recent* are the last 500 to 1,000 samples, or those of the last 5 to 10 s if
-/// these are fewer, and never less than 20. The *quantile* is the 95th percentile,
-/// with the resolution of a histogram of one significant digit, rounded up. The
-/// *baseline* is the mean when there is no overload: it falls quickly to what is
-/// measured, and rises slowly, and only by what was measured without overload, since
-/// overload makes a service slower.
+/// these are fewer; what is older counts until there are 20 newer ones. A sample
+/// counts as at most 4,000 s. The *quantile* is the 95th percentile, with the
+/// resolution of a histogram of one significant digit, rounded up. The *baseline* is
+/// the mean when there is no overload: it falls quickly to what is measured, and rises
+/// slowly, and only by what was measured without overload, since overload makes a
+/// service slower.
 #[derive(Clone, Debug)]
 pub struct ServiceEstimate {
     /// What is recent: the current window and the one before.
@@ -77,9 +82,9 @@ impl ServiceEstimate {
     /// Learns that work which ended at `now` took `service`; `is_loaded` if there
     /// was overload meanwhile.
     pub fn record(&mut self, now: Time, service: Duration, is_loaded: bool) {
-        let now = now.max(self.last);
-        self.last = now;
+        let (now, service) = (now.max(self.last), service.min(LONGEST));
         self.forget(now);
+        self.last = now;
         self.current.add(service);
         self.recent.add(service);
         if self.recent.sums.count >= self.next_look {
@@ -109,8 +114,9 @@ impl ServiceEstimate {
 
     /// How long work will take that begins at `now`, on the safe side: the
     /// [`quantile`](Self::quantile), as far as it can still be relied on. Without
-    /// new samples it ages to zero within 10 s, or 4 times itself if that is longer:
-    /// an estimate that refuses everything learns nothing more.
+    /// new samples it ages to zero within 10 s, or 4 times itself if that is longer,
+    /// and what was known before is forgotten: an estimate that refuses everything
+    /// learns nothing more.
     #[must_use]
     pub fn estimate(&self, now: Time) -> Duration {
         let (idle, ageing) = (now.since(self.last), self.ageing());
@@ -161,6 +167,12 @@ impl ServiceEstimate {
 
     /// Makes what is current the past, and forgets what was past.
     fn forget(&mut self, now: Time) {
+        if !self.quantile.is_zero() && now.since(self.last) >= self.ageing() {
+            // One sample does not bring back what is worth nothing any more.
+            self.recent.clear();
+            self.current.clear();
+            self.look();
+        }
         let count = self.current.sums.count;
         if count == 0 {
             self.current_since = now;
@@ -192,12 +204,13 @@ impl ServiceEstimate {
         if self.batch.count < FEWEST || (!is_first && now.since(self.batch_since) < shortest) {
             return;
         }
-        self.baseline = Some(match self.baseline {
+        let baseline = match self.baseline {
             None => mean,
             Some(baseline) if mean < baseline => baseline + FALL * (mean - baseline),
             Some(baseline) if self.is_batch_loaded => baseline,
             Some(baseline) => baseline + RISE * (mean.min(MOST * baseline) - baseline),
-        });
+        };
+        self.baseline = Some(baseline.max(SHORTEST.as_nanos() as f64));
         self.batch = Sums::default();
         self.is_batch_loaded = false;
     }
@@ -217,8 +230,8 @@ impl Window {
 
     fn add(&mut self, service: Duration) {
         const LEAST: u64 = 1_000;
-        const MOST: u64 = 4_000_000_000_000;
-        let nanos = u64::try_from(service.as_nanos()).unwrap_or(u64::MAX);
+        const MOST: u64 = LONGEST.as_secs() * 1_000_000_000;
+        let nanos = u64::try_from(service.as_nanos()).unwrap_or(MOST);
         if self.histogram.is_none() {
             // These bounds are right: it is there from now on.
             self.histogram = Histogram::new_with_bounds(LEAST, MOST, 1).ok();
