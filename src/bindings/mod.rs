@@ -30,6 +30,8 @@ mod retry_budget;
 mod retry_permit;
 mod semaphore;
 mod shared;
+mod slot;
+mod sync;
 mod throttle;
 mod timers;
 mod token_retry_budget;

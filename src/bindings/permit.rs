@@ -1,6 +1,4 @@
-use std::cell::UnsafeCell;
 use std::ffi::CString;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::acquire::Limiter;
+use super::slot::Slot;
 use super::wait::Place;
 use super::{config, exit, imports};
 use crate::primitives::{Outcome, Permit as Right};
@@ -239,68 +238,5 @@ pub(crate) fn classify(exception: &Bound<'_, PyAny>) -> Outcome {
         Outcome::Overload
     } else {
         Outcome::Ignored
-    }
-}
-
-/// A value that is put in once and taken once, by whoever comes first: half the
-/// cost of a lock.
-struct Slot<T> {
-    state: AtomicU8,
-    value: UnsafeCell<MaybeUninit<T>>,
-}
-
-const VACANT: u8 = 0;
-const FILLING: u8 = 1;
-const FULL: u8 = 2;
-const TAKEN: u8 = 3;
-
-// SAFETY: the value is touched only by the one call that turns VACANT into
-// FILLING and the one that turns FULL into TAKEN.
-unsafe impl<T: Send> Sync for Slot<T> {}
-
-impl<T> Slot<T> {
-    const fn vacant() -> Self {
-        Self { state: AtomicU8::new(VACANT), value: UnsafeCell::new(MaybeUninit::uninit()) }
-    }
-
-    const fn full(value: T) -> Self {
-        Self { state: AtomicU8::new(FULL), value: UnsafeCell::new(MaybeUninit::new(value)) }
-    }
-
-    fn is_vacant(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == VACANT
-    }
-
-    fn is_there(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == FULL
-    }
-
-    fn fill(&self, value: T) {
-        // A second value would be a permit given twice for one wish; the first
-        // stays, and the second is not lost silently in a debug build.
-        let turned = self.turn(VACANT, FILLING, Ordering::Relaxed);
-        debug_assert!(turned);
-        if turned {
-            // SAFETY: only this call got from VACANT to FILLING.
-            unsafe { (*self.value.get()).write(value) };
-            // Release: whoever sees FULL sees the value.
-            self.state.store(FULL, Ordering::Release);
-        }
-    }
-
-    fn take(&self) -> Option<T> {
-        // Acquire: pairs with the release above.
-        let turned = self.turn(FULL, TAKEN, Ordering::Acquire);
-        // SAFETY: only one call gets from FULL to TAKEN, and FULL means written.
-        turned.then(|| unsafe { (*self.value.get()).assume_init_read() })
-    }
-
-    /// The same for the last owner, without the cost of an atomic exchange.
-    fn take_mut(&mut self) -> Option<T> {
-        if *self.state.get_mut() == FULL { self.take() } else { None }
-    }
-
-    fn turn(&self, from: u8, to: u8, success: Ordering) -> bool {
-        self.state.compare_exchange(from, to, success, Ordering::Relaxed).is_ok()
     }
 }
