@@ -363,14 +363,14 @@ impl Queue {
         let ticket = match put {
             Put::Waiting(ticket, _) => ticket,
             Put::Accepted(_) => return true,
-            Put::Rejected(..) => return false,
+            Put::Rejected(..) | Put::NoRoom(_) | Put::Unknown(_) => return false,
         };
         self.wait(ticket, &flag, |channel, now| {
             let (put, wakes) = channel.claim_room(now, ticket, item, &offer);
             match put {
                 Put::Waiting(..) => (None, wakes),
                 Put::Accepted(_) => (Some(true), wakes),
-                Put::Rejected(..) => (Some(false), wakes),
+                Put::Rejected(..) | Put::NoRoom(_) | Put::Unknown(_) => (Some(false), wakes),
             }
         })
     }
@@ -404,7 +404,10 @@ impl Queue {
     fn taken(&self, take: Take<u32>) -> Option<u32> {
         match take {
             Take::Taken(taken) => {
-                self.call(|channel, now| ((), channel.finish(now, taken.work, true)));
+                self.call(|channel, now| {
+                    let work = channel.begin(&taken);
+                    ((), channel.finish(now, work, true))
+                });
                 Some(taken.item)
             }
             Take::Closed => None,
