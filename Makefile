@@ -19,7 +19,7 @@ help:
 	@echo "make demo      a protected and an unprotected service under three times their capacity"
 	@echo "make test      lint, the Rust tests, and the Python tests against the built wheel"
 	@echo "make test-all  the same with full counts, on every CPython that is found"
-	@echo "make bench     what it costs, against asyncio and anyio"
+	@echo "make bench     what it costs, beside what else one could use"
 	@echo "make lint      the linters alone"
 	@echo "make format    formats everything"
 	@echo "make lock      updates the locked versions"
@@ -48,6 +48,7 @@ lint: $(WHEEL)
 	cargo fmt --check
 	cargo clippy --quiet --all-targets -- -D warnings
 	PYO3_PYTHON=$(abspath $(BIN)/python) cargo clippy --quiet --lib --features python -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy

@@ -4,7 +4,7 @@ use super::watermarks::Level;
 use crate::primitives::operations::OperationId;
 use crate::primitives::{Criticality, Rejection, Time};
 
-/// An item of a [`CoDelQueue`]. It stays valid for as long as the item is inside,
+/// An item of a [`CoDelQueue`](super::CoDelQueue). It stays valid for as long as the item is inside,
 /// and one that is no longer valid is recognised for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemId {
