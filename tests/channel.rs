@@ -218,3 +218,17 @@ fn a_blocked_worker_keeps_its_item_from_nobody() {
     let (take, _) = channel.claim_item(stale, blocked);
     assert!(matches!(take, Take::Waiting(_)), "{take:?}");
 }
+
+#[test]
+fn what_is_put_back_reaches_who_has_not_heard_of_the_end() {
+    let mut channel = channel(1);
+    put(&mut channel, 0, 1).expect("there is room");
+    let (Take::Taken(taken), _) = channel.take_now(at(0), None) else { panic!("it is there") };
+    let ticket = taker(&mut channel, 0, "worker", 1);
+    assert_eq!(names(channel.close(at(1), false)), ["worker"]);
+    assert!(names(channel.put_back(at(1), taken)).is_empty());
+    let (take, _) = channel.claim_item(at(1), ticket);
+    assert!(matches!(take, Take::Taken(_)), "{take:?}");
+    let (take, _) = channel.take_now(at(1), None);
+    assert!(matches!(take, Take::Closed), "{take:?}");
+}

@@ -307,7 +307,11 @@ impl<T, W> Channel<T, W> {
                 Take::Closed
             }
             Turn::Waiting => Take::Waiting(ticket),
-            Turn::Refused { reason: Reason::Closed, .. } => Take::Closed,
+            // An item may have been put back since.
+            Turn::Refused { reason: Reason::Closed, .. } => match self.take(now, None) {
+                Take::Empty => Take::Closed,
+                take => take,
+            },
             Turn::Refused { .. } => Take::TimedOut,
             Turn::Unknown => Take::Unknown,
         };
