@@ -43,6 +43,11 @@ pub struct Hall {
     ids: Vec<(ItemId, usize)>,
     inside: BTreeSet<usize>,
     works: Vec<Work>,
+    held: Vec<(Taken<usize>, usize)>,
+    /// How often all was taken out without a trace.
+    life: usize,
+    /// Closed at once.
+    is_ended: bool,
     cut: BTreeSet<u64>,
     level: Level,
     accepted: u64,
@@ -68,6 +73,9 @@ impl Hall {
             ids: Vec::new(),
             inside: BTreeSet::new(),
             works: Vec::new(),
+            held: Vec::new(),
+            life: 0,
+            is_ended: false,
             cut: BTreeSet::new(),
             level: Level::Low,
             accepted: 0,
@@ -91,6 +99,18 @@ impl Hall {
                 self.check_depth(&put, before);
                 let is_in = matches!(put, Put::Accepted(_));
                 self.hear_put(&put, item);
+                self.wake(wakes);
+                assert!(!is_in || !self.has_overtaken_a_putter(offered.criticality));
+            }
+            Step::PutIfRoom(offered) => {
+                let (item, offer) = (self.name(), self.offer(offered));
+                let before = self.channel.queue().depth();
+                let (put, wakes) = self.channel.put_into_room(now, item, &offer);
+                self.check_depth(&put, before);
+                let is_in = matches!(put, Put::Accepted(_));
+                if !matches!(put, Put::NoRoom(back) if back == item) {
+                    self.hear_put(&put, item);
+                }
                 self.wake(wakes);
                 assert!(!is_in || !self.has_overtaken_a_putter(offered.criticality));
             }
@@ -126,6 +146,26 @@ impl Hall {
                 }
                 self.wake(wakes);
                 assert!(!is_taken || !self.has_overtaken_a_taker());
+            }
+            Step::Hold(home) => {
+                let (take, wakes) = self.channel.take_now(now, home.map(Home));
+                if let Take::Taken(taken) = take {
+                    self.note_taken(&taken);
+                    self.held.push((taken, self.life));
+                }
+                self.wake(wakes);
+            }
+            Step::PutBack(which) => {
+                if !self.held.is_empty() {
+                    let (taken, life) = self.held.swap_remove(which.index(self.held.len()));
+                    self.inside.insert(taken.item);
+                    if life == self.life {
+                        self.taken -= 1;
+                    }
+                    let wakes = self.channel.put_back(now, taken);
+                    self.hear();
+                    self.wake(wakes);
+                }
             }
             Step::Take(home, bound) => {
                 let name = self.name();
@@ -189,7 +229,7 @@ impl Hall {
             Step::Close(is_immediate) => {
                 let wakes = self.channel.close(now, is_immediate);
                 self.hear();
-                assert!(!is_immediate || self.channel.queue().is_empty());
+                self.is_ended |= is_immediate;
                 self.wake(wakes);
             }
             Step::Cut(home) => {
@@ -258,10 +298,14 @@ impl Hall {
     }
 
     fn take(&mut self, taken: &Taken<usize>) {
+        self.note_taken(taken);
+        self.works.push(self.channel.begin(taken));
+    }
+
+    fn note_taken(&mut self, taken: &Taken<usize>) {
         self.hear();
         assert!(self.inside.remove(&taken.item), "{} was not inside", taken.item);
         self.taken += 1;
-        self.works.push(self.channel.begin(taken));
     }
 
     fn hear(&mut self) {
@@ -345,7 +389,8 @@ impl Hall {
                         self.take(&taken);
                     }
                     Take::Closed => {
-                        assert!(self.channel.is_closed() && self.channel.queue().is_empty());
+                        assert!(self.channel.is_closed());
+                        assert_eq!(self.channel.queue().depth(), 0);
                     }
                     Take::TimedOut => assert!(waiter.bound.is_some_and(|b| b <= self.now())),
                     other => panic!("{other:?}"),
@@ -397,6 +442,7 @@ impl Hall {
         assert_eq!(self.channel.snapshot(self.now()).working, 0);
         self.level = Level::Low;
         // They are of another life.
+        self.life += 1;
         for work in self.works.drain(..) {
             self.channel.abandon(work);
         }

@@ -11,9 +11,13 @@ pub struct Offered {
 #[derive(Clone, Debug)]
 pub enum Step {
     PutNow(Offered, Option<u64>),
+    PutIfRoom(Offered),
     /// From which home, and for how many milliseconds at most.
     Put(Offered, u64, Option<u64>),
     TakeNow(Option<u64>),
+    /// One is taken, and may be put back.
+    Hold(Option<u64>),
+    PutBack(Index),
     Take(u64, Option<u64>),
     Claim(Index),
     Cancel(Index),
@@ -41,9 +45,12 @@ pub fn step(homes: u64) -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (offered.clone(), prop::option::of(home.clone()))
             .prop_map(|(offered, home)| Step::PutNow(offered, home)),
-        10 => (offered, home.clone(), bound.clone())
+        10 => (offered.clone(), home.clone(), bound.clone())
             .prop_map(|(offered, home, bound)| Step::Put(offered, home, bound)),
+        2 => offered.clone().prop_map(Step::PutIfRoom),
         4 => prop::option::of(home.clone()).prop_map(Step::TakeNow),
+        2 => prop::option::of(home.clone()).prop_map(Step::Hold),
+        3 => any::<Index>().prop_map(Step::PutBack),
         10 => (home.clone(), bound).prop_map(|(home, bound)| Step::Take(home, bound)),
         12 => any::<Index>().prop_map(Step::Claim),
         4 => any::<Index>().prop_map(Step::Cancel),

@@ -37,6 +37,19 @@ struct Item {
     is_urgent: bool,
 }
 
+/// One that was taken, and may be put back.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    item: Item,
+    life: usize,
+}
+
+impl Taken {
+    pub fn name(&self) -> usize {
+        self.item.name
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     operation: Operation,
@@ -179,16 +192,41 @@ impl Model {
         if self.is_standing { candidates.next() } else { candidates.next_back() }
     }
 
-    pub fn pop(&mut self, now: u64) -> Option<(usize, u64, Work)> {
+    /// Which one, and how long it had waited.
+    pub fn pop(&mut self, now: u64) -> Option<(Taken, u64)> {
         self.look(now);
         let most = self.items.iter().map(|item| item.criticality).max()?;
         let mut candidates = (0..self.len()).filter(|&at| self.items[at].criticality == most);
         let next = if self.is_standing { candidates.next_back() } else { candidates.next() };
         let item = self.remove(next?);
         self.taken += 1;
+        let waited = self.now - item.joined;
+        Some((Taken { item, life: self.life }, waited))
+    }
+
+    pub fn put_back(&mut self, taken: Taken) {
+        let Taken { mut item, life } = taken;
+        if life != self.life {
+            self.rejected[Reason::Closed.index()] += 1;
+            self.tell_of(item.name, Reason::Closed);
+            return;
+        }
+        self.taken -= 1;
+        self.note_if_good();
+        let place = self.items.iter().filter(|other| other.name < item.name).count();
+        // Among the late it is one of them.
+        item.is_late = self.items.get(place).is_some_and(|younger| younger.is_late);
+        self.items.insert(place, item);
+        self.note_if_good();
+        if self.is_standing {
+            self.mark_the_late();
+        }
+        self.check_level();
+    }
+
+    pub fn begin(&mut self, taken: &Taken) -> Work {
         self.working += 1;
-        let work = Work { operation: item.operation, started: self.now, life: self.life };
-        Some((item.name, self.now - item.joined, work))
+        Work { operation: taken.item.operation, started: self.now, life: taken.life }
     }
 
     pub fn finish(&mut self, now: u64, work: Work, is_success: bool) {
@@ -430,8 +468,7 @@ impl Model {
         let item = self.items.remove(at);
         self.note_if_good();
         self.rejected[reason.index()] += 1;
-        let (waiting, in_flight) = (self.len(), self.working as u64);
-        self.tell(Event::Rejected { item: item.name, reason, waiting, in_flight });
+        self.tell_of(item.name, reason);
         // What evicts it takes its place: that is no change.
         if reason != Reason::Evicted {
             self.check_level();
@@ -456,6 +493,11 @@ impl Model {
             self.is_high = true;
             self.tell(Event::Level(Level::High));
         }
+    }
+
+    fn tell_of(&mut self, item: usize, reason: Reason) {
+        let (waiting, in_flight) = (self.len(), self.working as u64);
+        self.tell(Event::Rejected { item, reason, waiting, in_flight });
     }
 
     fn tell(&mut self, event: Event) {

@@ -31,6 +31,9 @@ pub enum Step {
     Pop,
     Finish(Index, bool),
     Abandon(Index),
+    /// One is taken, and work on it does not begin.
+    Hold,
+    PutBack(Index),
     Cancel(Index),
     Expire,
     Pass(u64),
@@ -102,6 +105,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         8 => Just(Step::Pop),
         6 => (any::<Index>(), any::<bool>()).prop_map(|(which, ok)| Step::Finish(which, ok)),
         1 => any::<Index>().prop_map(Step::Abandon),
+        2 => Just(Step::Hold),
+        2 => any::<Index>().prop_map(Step::PutBack),
         3 => any::<Index>().prop_map(Step::Cancel),
         2 => Just(Step::Expire),
         10 => span().prop_map(Step::Pass),

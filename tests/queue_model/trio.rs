@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use proptest::sample::Index;
 use sluicegate::primitives::{
-    CoDelQueue, Criticality, ItemId, News, Offer, QueueConfig, Reason, Time, Work,
+    CoDelQueue, Criticality, ItemId, News, Offer, QueueConfig, Reason, Taken, Time, Work,
 };
 
 use crate::model::{self, Event, Model, Told};
@@ -15,6 +15,7 @@ struct Side {
     queue: CoDelQueue<usize>,
     ids: Vec<ItemId>,
     works: BTreeMap<usize, Work>,
+    held: BTreeMap<usize, Taken<usize>>,
     told: Vec<Event>,
 }
 
@@ -24,6 +25,7 @@ impl Side {
             queue: CoDelQueue::new(config.clone()).expect("a sound configuration"),
             ids: Vec::new(),
             works: BTreeMap::new(),
+            held: BTreeMap::new(),
             told: Vec::new(),
         }
     }
@@ -53,6 +55,7 @@ pub struct Trio {
     names: BTreeMap<usize, usize>,
     next_name: usize,
     works: BTreeMap<usize, model::Work>,
+    held: BTreeMap<usize, model::Taken>,
     /// Accepted, and not seen again.
     inside: BTreeSet<usize>,
     heard: usize,
@@ -68,6 +71,7 @@ impl Trio {
             names: BTreeMap::new(),
             next_name: 0,
             works: BTreeMap::new(),
+            held: BTreeMap::new(),
             inside: BTreeSet::new(),
             heard: 0,
         }
@@ -150,6 +154,13 @@ impl Trio {
                     self.model.abandon(work);
                 }
             }
+            Step::Hold => {
+                self.hold();
+            }
+            Step::PutBack(which) => {
+                self.play(&Step::Expire);
+                self.put_back(which);
+            }
             Step::Cancel(which) => self.cancel(which),
             Step::Expire => {
                 let now = self.now();
@@ -223,22 +234,49 @@ impl Trio {
         }
     }
 
+    /// Takes one, and begins to work on it.
     fn pop(&mut self) -> Option<usize> {
+        let name = self.hold()?;
+        for side in [&mut self.lazy, &mut self.eager] {
+            let taken = side.held.remove(&name).expect("it was just taken");
+            side.works.insert(name, side.queue.begin(&taken));
+        }
+        let taken = self.held.remove(&name).expect("it was just taken");
+        self.works.insert(name, self.model.begin(&taken));
+        Some(name)
+    }
+
+    fn hold(&mut self) -> Option<usize> {
         let now = self.now();
         let expected = self.model.pop(self.clock);
+        let name_and_wait = expected.as_ref().map(|(taken, waited)| (taken.name(), *waited));
         for side in [&mut self.lazy, &mut self.eager] {
             let answer = side.queue.pop(now).map(|taken| {
-                let work = side.queue.begin(&taken);
-                side.works.insert(taken.item, work);
-                (taken.item, nanos(taken.waited))
+                let answer = (taken.item, nanos(taken.waited));
+                side.held.insert(taken.item, taken);
+                answer
             });
-            assert_eq!(answer, expected.map(|(name, waited, _)| (name, waited)));
+            assert_eq!(answer, name_and_wait);
         }
-        let (name, _, work) = expected?;
+        let (taken, _) = expected?;
+        let name = taken.name();
         self.hear();
         assert!(self.inside.remove(&name));
-        self.works.insert(name, work);
+        self.held.insert(name, taken);
         Some(name)
+    }
+
+    fn put_back(&mut self, which: Index) {
+        let names: Vec<usize> = self.held.keys().copied().collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = names[which.index(names.len())];
+        for side in [&mut self.lazy, &mut self.eager] {
+            side.queue.put_back(side.held.remove(&name).expect("it was taken"));
+        }
+        self.model.put_back(self.held.remove(&name).expect("it was taken"));
+        self.inside.insert(name);
     }
 
     fn finish(&mut self, name: usize, is_success: bool) {

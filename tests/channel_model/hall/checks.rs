@@ -68,6 +68,7 @@ impl Hall {
         let queue = channel.queue();
         assert_eq!(queue.items().copied().collect::<BTreeSet<_>>(), self.inside);
         assert_eq!(queue.len(), self.inside.len());
+        assert!(!self.is_ended || queue.is_empty());
         let snapshot = channel.snapshot(Time::from_nanos(self.now));
         assert_eq!(snapshot.accepted, self.accepted);
         assert_eq!((snapshot.taken, snapshot.cancelled), (self.taken, self.cancelled));
