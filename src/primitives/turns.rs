@@ -142,7 +142,8 @@ impl<R: Room, W> Turns<R, W> {
         if let Standing::Waiting { granted_before } = standing {
             self.serve(now, wakes);
             self.line.show_alive_at(ticket);
-            if granted_before {
+            // What is honoured for nobody is of no use to a late claimer either.
+            if granted_before && self.room.honours_grants() {
                 self.take_over(now, ticket, wakes);
             }
             standing = self.line.claim(ticket, wakes);

@@ -34,6 +34,8 @@ pub enum Step {
     /// One is taken, and work on it does not begin.
     Hold,
     PutBack(Index),
+    /// So many are taken, and put back in any order.
+    Return(usize, Vec<Index>),
     Cancel(Index),
     Expire,
     Pass(u64),
@@ -107,6 +109,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => any::<Index>().prop_map(Step::Abandon),
         2 => Just(Step::Hold),
         2 => any::<Index>().prop_map(Step::PutBack),
+        2 => (2..5usize, prop::collection::vec(any::<Index>(), 5))
+            .prop_map(|(many, order)| Step::Return(many, order)),
         3 => any::<Index>().prop_map(Step::Cancel),
         2 => Just(Step::Expire),
         10 => span().prop_map(Step::Pass),

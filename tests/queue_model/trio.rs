@@ -161,6 +161,15 @@ impl Trio {
                 self.play(&Step::Expire);
                 self.put_back(which);
             }
+            Step::Return(many, ref order) => {
+                self.play(&Step::Expire);
+                for _ in 0..many {
+                    self.hold();
+                }
+                for &which in order {
+                    self.put_back(which);
+                }
+            }
             Step::Cancel(which) => self.cancel(which),
             Step::Expire => {
                 let now = self.now();

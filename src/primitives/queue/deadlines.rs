@@ -5,12 +5,23 @@ use crate::primitives::operations::OperationId;
 
 /// The deadlines of waiting items, earliest first within each group: the items of
 /// one operation are judged by the same estimate, so that the earliest deadline is
-/// the first to be hopeless.
+/// the first to be hopeless. When it is, is asked again only if another one is the
+/// first, or the estimate has changed.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
-    groups: Vec<BTreeSet<(Time, u32)>>,
-    /// The groups that have any.
-    used: Vec<usize>,
+    groups: Vec<GroupState>,
+    /// The groups by when their first falls due, as far as that is known.
+    dues: BTreeSet<(Time, usize)>,
+    /// The groups of which it is to be asked.
+    unknown: Vec<usize>,
+    len: usize,
+}
+
+#[derive(Debug, Default)]
+struct GroupState {
+    deadlines: BTreeSet<(Time, u32)>,
+    due: Option<Time>,
+    is_unknown: bool,
 }
 
 /// Those that are not judged by an estimate come after those of the operations.
@@ -21,38 +32,71 @@ pub(crate) type Group = Option<OperationId>;
 
 impl Deadlines {
     pub(crate) const fn new() -> Self {
-        Self { groups: Vec::new(), used: Vec::new() }
+        Self { groups: Vec::new(), dues: BTreeSet::new(), unknown: Vec::new(), len: 0 }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.used.is_empty()
+        self.len == 0
     }
 
     pub(crate) fn insert(&mut self, group: Group, deadline: Time, key: u32) {
         if self.groups.is_empty() {
-            self.groups.resize_with(UNJUDGED + 1, BTreeSet::new);
+            self.groups.resize_with(UNJUDGED + 1, GroupState::default);
         }
-        let index = group.map_or(UNJUDGED, OperationId::index);
-        if self.groups[index].is_empty() {
-            self.used.push(index);
+        let index = index_of(group);
+        let deadlines = &mut self.groups[index].deadlines;
+        let is_first = deadlines.first().is_none_or(|&first| (deadline, key) < first);
+        deadlines.insert((deadline, key));
+        self.len += 1;
+        if is_first {
+            self.ask_again(index);
         }
-        self.groups[index].insert((deadline, key));
     }
 
     pub(crate) fn remove(&mut self, group: Group, deadline: Time, key: u32) {
-        let index = group.map_or(UNJUDGED, OperationId::index);
-        self.groups[index].remove(&(deadline, key));
-        if self.groups[index].is_empty() {
-            self.used.retain(|&used| used != index);
+        let index = index_of(group);
+        let deadlines = &mut self.groups[index].deadlines;
+        let was_first = deadlines.first() == Some(&(deadline, key));
+        deadlines.remove(&(deadline, key));
+        self.len -= 1;
+        if was_first {
+            self.ask_again(index);
         }
     }
 
-    /// The first to fall due, if `due` says when the first of a group does.
-    pub(crate) fn first(&self, due: impl Fn(Group, Time) -> Time) -> Option<(u32, Time)> {
-        let firsts = self.used.iter().filter_map(|&index| {
-            let &(deadline, key) = self.groups[index].first()?;
-            Some((key, due(OperationId::at(index), deadline)))
-        });
-        firsts.min_by_key(|&(_, due)| due)
+    /// The estimate of a group has changed.
+    pub(crate) fn judge_anew(&mut self, group: Group) {
+        let index = index_of(group);
+        if index < self.groups.len() {
+            self.ask_again(index);
+        }
     }
+
+    /// The first to fall due; `due` says when the first of a group does.
+    pub(crate) fn first(&mut self, due: impl Fn(Group, Time) -> Time) -> Option<(u32, Time)> {
+        let Self { groups, dues, unknown, .. } = self;
+        for index in unknown.drain(..) {
+            let group = &mut groups[index];
+            group.is_unknown = false;
+            group.due = { group.deadlines.first() }
+                .map(|&(deadline, _)| due(OperationId::at(index), deadline));
+            dues.extend(group.due.map(|due| (due, index)));
+        }
+        let &(due, index) = dues.first()?;
+        groups[index].deadlines.first().map(|&(_, key)| (key, due))
+    }
+
+    fn ask_again(&mut self, index: usize) {
+        let group = &mut self.groups[index];
+        if let Some(due) = group.due.take() {
+            self.dues.remove(&(due, index));
+        }
+        if !std::mem::replace(&mut group.is_unknown, true) {
+            self.unknown.push(index);
+        }
+    }
+}
+
+fn index_of(group: Group) -> usize {
+    group.map_or(UNJUDGED, OperationId::index)
 }

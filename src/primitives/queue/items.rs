@@ -169,13 +169,20 @@ impl<T> Items<T> {
     /// The first whose deadline falls due, and when: `due` says it of the earliest
     /// deadline of each operation.
     pub(super) fn first_deadline(
-        &self,
+        &mut self,
         due: impl Fn(OperationId, Time) -> Time,
     ) -> Option<(u32, Time)> {
         self.deadlines.first(|group, deadline| match group {
             Some(operation) => due(operation, deadline),
             None => deadline,
         })
+    }
+
+    /// The estimate of an operation, and that of the unnamed, have changed.
+    pub(super) fn judge_anew(&mut self, operation: OperationId) {
+        for operation in [operation, OperationId::UNNAMED] {
+            self.deadlines.judge_anew(Some(operation));
+        }
     }
 
     #[inline]
@@ -255,8 +262,8 @@ impl<T> Items<T> {
     }
 }
 
-/// After which entry of a list one of this serial stands. One that was next stood at
-/// an end, and few can have come or gone since.
+/// After which entry of a list one of this serial stands. One that was next stood near
+/// an end, and is looked for from both.
 fn place_before<T, const LIST: usize>(
     entries: &Slab<Entry<T>>,
     list: List<LIST>,
@@ -265,15 +272,19 @@ fn place_before<T, const LIST: usize>(
 where
     Entry<T>: Linked<LIST>,
 {
-    let serial_of = |key: u32| entries[key as usize].place.id.serial;
-    if list.head().is_none_or(|head| serial_of(head) > serial) {
-        return None;
+    let is_before = |key: u32| entries[key as usize].place.id.serial < serial;
+    let links_of = |key: u32| Linked::<LIST>::links(&entries[key as usize]);
+    let (mut front, mut back) = (list.head(), list.tail());
+    loop {
+        let (Some(older), Some(younger)) = (front, back) else { return None };
+        if is_before(younger) {
+            return back;
+        }
+        if !is_before(older) {
+            return links_of(older).prev();
+        }
+        (front, back) = (links_of(older).next(), links_of(younger).prev());
     }
-    let mut before = list.tail();
-    while let Some(key) = before.filter(|&key| serial_of(key) > serial) {
-        before = Linked::<LIST>::links(&entries[key as usize]).prev();
-    }
-    before
 }
 
 /// Where the deadline of an item stands.

@@ -290,6 +290,7 @@ impl<T> CoDelQueue<T> {
         if is_success || service > self.operations.all().mean() {
             let is_loaded = self.is_standing();
             self.operations.record(work.operation, self.now, service, is_loaded);
+            self.items.judge_anew(work.operation);
             self.fit();
         }
         self.abandon(work);
@@ -504,15 +505,15 @@ impl<T> CoDelQueue<T> {
     }
 
     /// What is to be rejected next if the state stays as it is, why and when.
-    fn next_due(&self) -> Option<Due> {
-        let (bound, items) = (&self.bound, &self.items);
-        let due = |key, at: Time, cause| Due { key, at: at.max(self.now), cause };
+    fn next_due(&mut self) -> Option<Due> {
+        let Self { bound, items, operations, now, .. } = self;
+        let due = |key, at: Time, cause| Due { key, at: at.max(*now), cause };
         let late = { items.oldest_late() }
             .map(|key| due(key, bound.due_late(items.joined(key)), Cause::Late));
         let wait = { items.oldest_timely() }
             .map(|key| due(key, bound.due(items.joined(key)), Cause::Wait));
-        let deadline = items
-            .first_deadline(|operation, deadline| self.operations.too_late_at(operation, deadline));
+        let deadline =
+            items.first_deadline(|operation, deadline| operations.too_late_at(operation, deadline));
         let deadline = deadline.map(|(key, at)| due(key, at, Cause::Deadline));
         late.into_iter().chain(wait).chain(deadline).min_by_key(|due| due.at)
     }
