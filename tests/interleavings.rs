@@ -18,7 +18,7 @@ use sluicegate::primitives::{
 /// Runs `program` in so many orders; more of them with full counts.
 fn explore(orders: usize, program: impl Fn() + Clone + Send + Sync + 'static) {
     let full = std::env::var_os("SLUICEGATE_TEST_FULL").is_some();
-    let orders = if full { 10 * orders } else { orders };
+    let orders = if full { 5 * orders } else { orders };
     run(DfsScheduler::new(Some(orders), false), program.clone());
     run(RandomScheduler::new(orders), program.clone());
     run(PctScheduler::new(3, orders), program);
