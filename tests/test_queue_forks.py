@@ -40,7 +40,7 @@ def in_child(action):
     if pid == 0:
         status = 1
         faulthandler.register(signal.SIGALRM, chain=True)
-        signal.alarm(5)
+        signal.alarm(60)
         try:
             action()
             status = 0
@@ -313,7 +313,7 @@ for thread in threads:
 queue.close(immediate=True)
 assert queue.snapshot().depth == 0
 """,
-        seconds=30,
+        seconds=110,
     )
 
 
@@ -334,7 +334,7 @@ children = []
 def fork(*args):
     children.append(os.fork())
     if children[-1] == 0:
-        signal.alarm(3)
+        signal.alarm(60)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 signal.signal(signal.SIGUSR1, fork)
