@@ -431,8 +431,9 @@ class NaiveQueue:
                 yield hopeless
 
     def glide(self, at: int) -> None:
-        """Go to a moment before which nothing happens."""
-        if not self.items or self.items[0].joined + self.target >= at:
+        """Go to a moment before which nothing happens: it was good until the target is reached."""
+        passes = at > self.now
+        if passes and (not self.items or self.items[0].joined + self.target >= at):
             self.last_good = at
         self.now = at
 
