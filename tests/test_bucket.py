@@ -46,9 +46,19 @@ NO_NUMBERS: list[tuple[Any, type[Exception], str]] = [
     (Float(), TypeError, "Float"),
 ]
 RATES = [*NO_NUMBERS, (None, TypeError, "None"), (1e-7, ValueError, "1e-7"), (2e9, ValueError, "2")]
-PERS = [*NO_NUMBERS, (1e-10, ValueError, "1e-10"), (2e9, ValueError, "2000000000")]
+PERS = [
+    *NO_NUMBERS,
+    (None, TypeError, "None"),
+    (1e-10, ValueError, "1e-10"),
+    (2e9, ValueError, "2000000000"),
+]
 BURSTS = [*NO_NUMBERS, (1e-10, ValueError, "1e-10"), (1.1e9, ValueError, "1100000000")]
-NS = [*NO_NUMBERS, (1e-10, ValueError, "1e-10"), (3.000000001, ValueError, "3.000000001")]
+NS = [
+    *NO_NUMBERS,
+    (None, TypeError, "None"),
+    (1e-10, ValueError, "1e-10"),
+    (3.000000001, ValueError, "3.000000001"),
+]
 ADJUSTMENTS = [
     *(row for row in NO_NUMBERS if row[0] not in (0, -1)),
     (None, TypeError, "None"),
@@ -95,7 +105,7 @@ def test_a_rate_is_judged_together_with_its_period() -> None:
             TokenBucket(rate, per=per)
 
 
-@pytest.mark.parametrize("value", [0, -1, 10**7 + 1, 2**70, 1.5, "9", True, object()])
+@pytest.mark.parametrize("value", [0, -1, 10**7 + 1, 2**70, 1.5, "9", True, None, object()])
 def test_a_number_of_keys_that_cannot_be(value: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="max_keys must be an integer from 1 to 1e7"):
         KeyedTokenBucket(1, max_keys=value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from sluicegate import AdaptiveThrottle, Outcome, RetryBudget, TokenRetryBudget
+from sluicegate import AdaptiveThrottle, Outcome, Reason, RetryBudget, TokenRetryBudget
 
 NAN, INF = math.nan, math.inf
 
@@ -59,6 +60,19 @@ ROWS += [
 ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "parameter", "range_"), list(dict.fromkeys(row[:3] for row in ROWS))
+)
+def test_none_is_no_default(kind: Any, parameter: str, range_: str) -> None:
+    with pytest.raises(TypeError, match=f"^{parameter} must be {range_}, got None"):
+        kind(**{parameter: None})
+    if parameter != "window":
+        made = kind()
+        before = made.snapshot()
+        made.update(**{parameter: None})  # leaves it as it is
+        assert made.snapshot() == before
+
+
 @pytest.mark.parametrize(("kind", "parameter", "range_", "value", "error"), ROWS)
 def test_what_cannot_be(
     kind: Any, parameter: str, range_: str, value: Any, error: type[Exception]
@@ -94,7 +108,7 @@ def test_a_clock_or_name_that_cannot_be(kind: Any) -> None:
             made(limit=5)
 
 
-@pytest.mark.parametrize("value", [5, 0, "CRITICAL", 2.0, True, object()])
+@pytest.mark.parametrize("value", [5, 0, 2, "CRITICAL", 2.0, True, object(), Outcome.SUCCESS])
 def test_a_criticality_that_cannot_be_changes_nothing(value: Any) -> None:
     throttle = AdaptiveThrottle()
     with pytest.raises(TypeError, match="criticality must be a Criticality, or None, got "):
@@ -102,9 +116,10 @@ def test_a_criticality_that_cannot_be_changes_nothing(value: Any) -> None:
     assert throttle.snapshot().admitted == 0
 
 
-@pytest.mark.parametrize("value", [None, 5, "fine", Outcome])
+@pytest.mark.parametrize("value", [None, 0, 5, True, "success", "fine", Outcome, Reason.LIMIT])
 def test_an_outcome_that_cannot_be_changes_nothing(value: Any) -> None:
     throttle = AdaptiveThrottle()
-    with pytest.raises(TypeError, match=r"outcome must be Outcome\.SUCCESS"):
+    text = r"^outcome must be Outcome\.SUCCESS, .*, got " + re.escape(repr(value))
+    with pytest.raises(TypeError, match=text):
         throttle.record(value)
     assert throttle.snapshot().outcomes == {}

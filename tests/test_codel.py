@@ -65,3 +65,11 @@ def test_what_is_out_of_range_is_named(keywords: dict[str, Any], message: str) -
 def test_a_delay_that_is_none_is_refused(delay: float) -> None:
     with pytest.raises(ValueError, match="delay must be a number of seconds from 0 to 3600"):
         Codel().overloaded(delay)
+
+
+@pytest.mark.parametrize("parameter", ["target", "interval"])
+@pytest.mark.parametrize("value", [None, "1", True])
+def test_a_span_of_a_wrong_type_is_named(parameter: str, value: Any) -> None:
+    text = rf"^{parameter} must be a number of seconds above 0 and at most 3600, got {value!r}"
+    with pytest.raises(TypeError, match=text):
+        Codel(**{parameter: value})

@@ -55,6 +55,7 @@ COSTS: list[tuple[Any, type[Exception], str]] = [
     (1.0, TypeError, "1.0"),
     (NAN, TypeError, "nan"),
     ("1", TypeError, "'1'"),
+    (None, TypeError, "None"),
     (True, TypeError, "True"),
     (Decimal(1), TypeError, "Decimal"),
     (object(), TypeError, "object"),
@@ -180,7 +181,7 @@ def test_an_operation_that_is_set_to_no_string() -> None:
         assert permit.operation == "GET /"
 
 
-@pytest.mark.parametrize("options", [{"cost": 0}, {"cost": "1"}, {"operation": 5}])
+@pytest.mark.parametrize("options", [{"cost": 0}, {"cost": "1"}, {"cost": None}, {"operation": 5}])
 def test_a_guard_that_cannot_be_is_refused_where_it_is_made(options: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError), match=f"{next(iter(options))}"):
         SemaphoreLimiter(3).guard(**options)
@@ -196,7 +197,14 @@ def test_a_misspelt_parameter(arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [(-1, ValueError), (NAN, ValueError), (INF, ValueError), ("1", TypeError), (True, TypeError)],
+    [
+        (-1, ValueError),
+        (NAN, ValueError),
+        (INF, ValueError),
+        ("1", TypeError),
+        (True, TypeError),
+        (None, TypeError),
+    ],
 )
 def test_a_manual_clock_that_cannot_be(value: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="start must be a finite number of seconds"):

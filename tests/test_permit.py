@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import pickle
+import re
 import warnings
 from dataclasses import asdict
 from typing import Any
@@ -122,11 +123,11 @@ def test_an_outcome_can_be_unset_again() -> None:
     assert limiter.snapshot().outcomes == {Outcome.OVERLOAD: 1}
 
 
-@pytest.mark.parametrize("outcome", [*Outcome, "success", "ignored", "overload"])
+@pytest.mark.parametrize("outcome", list(Outcome))
 def test_release_says_how_it_ended(outcome: Outcome) -> None:
     limiter = SemaphoreLimiter(1)
     take(limiter).release(outcome)
-    assert limiter.snapshot().outcomes == {Outcome(outcome): 1}
+    assert limiter.snapshot().outcomes == {outcome: 1}
 
 
 def test_release_is_a_success_unless_told() -> None:
@@ -138,14 +139,19 @@ def test_release_is_a_success_unless_told() -> None:
     assert limiter.snapshot().outcomes == {Outcome.SUCCESS: 1, Outcome.OVERLOAD: 1}
 
 
-@pytest.mark.parametrize("bad", ["bad", "SUCCESS", 0, object(), Reason.LIMIT, Outcome])
+@pytest.mark.parametrize(
+    "bad", ["bad", "success", "SUCCESS", 0, True, object(), Reason.LIMIT, Criticality, Outcome]
+)
 def test_a_release_with_no_outcome_keeps_the_permit(bad: Any) -> None:
     limiter = SemaphoreLimiter(1)
     permit = take(limiter)
-    with pytest.raises(TypeError, match="outcome must be Outcome"):
+    text = "^outcome must be Outcome.*, got " + re.escape(repr(bad))
+    with pytest.raises(TypeError, match=text):
         permit.release(bad)
-    with pytest.raises(TypeError, match="outcome must be Outcome"):
+    with pytest.raises(TypeError, match=text):
         permit.outcome = bad
+    with pytest.raises(TypeError, match=r"^outcome must be Outcome.*, got None"):
+        permit.release(None)  # type: ignore[arg-type]
     assert permit.outcome is None
     assert limiter.in_flight == 1
     permit.release()
@@ -176,6 +182,7 @@ def test_a_release_inside_the_block_is_enough() -> None:
         assert limiter.in_flight == 0
         other = take(limiter)
     assert limiter.in_flight == 1
+    assert limiter.snapshot().stray_releases == 1
     other.release()
     assert limiter.snapshot().outcomes == {Outcome.OVERLOAD: 1, Outcome.SUCCESS: 1}
 
@@ -300,11 +307,24 @@ def test_a_rejection_is_a_falsy_value() -> None:
         ("api", "limit", -1.0),
         ("api", "limit", float("nan")),
         ("api", "limit", None, 4),
+        ("api", "limit", None, -1),
+        ("api", "limit", None, 2**70),
     ],
 )
 def test_a_rejection_that_cannot_be(values: Any) -> None:
     with pytest.raises(ValueError, match="must be"):
         Rejection(*values)
+
+
+@pytest.mark.parametrize("bad", [None, True, "2", 2.0])
+def test_the_criticality_of_a_rejection_is_one(bad: Any) -> None:
+    text = f"^criticality must be a Criticality, or its value from 0 to 3, got {bad!r}"
+    with pytest.raises(TypeError, match=text):
+        Rejection("api", "limit", criticality=bad)
+    for criticality in Criticality:
+        made = Rejection("api", "limit", criticality=criticality)
+        assert made.criticality is criticality
+        assert Rejection("api", "limit", criticality=int(criticality)) == made
 
 
 def test_a_snapshot_is_json_and_one_line() -> None:

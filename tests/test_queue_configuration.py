@@ -122,6 +122,16 @@ def test_an_update_that_cannot_be_changes_nothing(
     assert (queue.snapshot(), queue.get_nowait()) == (before, "a")
 
 
+@pytest.mark.parametrize("parameter", ["capacity", "low", "high"])
+def test_none_is_no_default(parameter: str) -> None:
+    with pytest.raises(TypeError, match=f"^{parameter} must be {RANGES[parameter]}, got None"):
+        make(**{parameter: None})
+    queue = make(clock=ManualClock())
+    before = queue.snapshot()
+    queue.update(**{parameter: None})  # leaves it as it is
+    assert queue.snapshot() == before
+
+
 @pytest.mark.parametrize("parameter", ["target", "interval"])
 @pytest.mark.parametrize("value", [3601, 5000.0, 1e300])
 def test_a_span_in_milliseconds_is_asked_about(parameter: str, value: float) -> None:

@@ -38,6 +38,9 @@ class Rejection:
     """A refusal, as a falsy value: why, when to come back, and how full it was.
 
     `with` over it raises `Rejected`, so that `with limiter.try_acquire():` says why it did not run.
+
+    Only here, where it is made by hand or from a pickle, a reason and a criticality may also be
+    given by their value.
     """
 
     def __new__(

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::clock::Clock;
+use super::given::Given;
 use super::names::Names;
 use super::shared::{Hosted, Shared};
 use super::wait::{self, Joined, Quest, Words, refuse_on_event_loop};
@@ -29,27 +30,27 @@ static NAMES: Names = Names::new("bucket");
 impl TokenBucket {
     #[new]
     #[pyo3(
-        signature = (rate, *, per = None, burst = None, name = None, clock = None),
+        signature = (rate, *, per = Given::NOTHING, burst = None, name = None, clock = None),
         text_signature = "(rate, *, per=1.0, burst=None, name=None, clock=None)"
     )]
     fn new(
         py: Python<'_>,
         rate: &Bound<'_, PyAny>,
-        per: Option<&Bound<'_, PyAny>>,
+        per: Given<'_, '_>,
         burst: Option<&Bound<'_, PyAny>>,
         name: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let (rate, burst) = (config::rate(rate)?, config::burst(burst)?);
-        let primitive = Bucket::new(rate, config::per(per)?, burst)?;
+        let primitive = Bucket::new(rate, config::per(per.get())?, burst)?;
         let clock = Clock::new(clock)?;
         let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
         Ok(Self { core: Shared::new(primitive, name, clock) })
     }
 
-    #[pyo3(signature = (n = None, /), text_signature = "($self, n=1, /)")]
-    fn try_take(&self, py: Python<'_>, n: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
-        let ask = config::tokens(n, None)?;
+    #[pyo3(signature = (n = Given::NOTHING, /), text_signature = "($self, n=1, /)")]
+    fn try_take(&self, py: Python<'_>, n: Given<'_, '_>) -> PyResult<bool> {
+        let ask = config::tokens(n.get(), None)?;
         let answer = self.core.with_time(py, |state, now| {
             (!state.is_home_wanted()).then(|| state.try_take(now, &ask))
         })?;
@@ -59,19 +60,19 @@ impl TokenBucket {
         }
     }
 
-    #[pyo3(signature = (n = None, /, *, timeout = None), text_signature = "($self, n=1, /, *, timeout=None)")]
+    #[pyo3(signature = (n = Given::NOTHING, /, *, timeout = None), text_signature = "($self, n=1, /, *, timeout=None)")]
     fn take(
         slf: &Bound<'_, Self>,
-        n: Option<&Bound<'_, PyAny>>,
+        n: Given<'_, '_>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Wait> {
         Ok(Wait::new(Self::wish(slf, n, timeout)?))
     }
 
-    #[pyo3(signature = (n = None, /, *, timeout = None), text_signature = "($self, n=1, /, *, timeout=None)")]
+    #[pyo3(signature = (n = Given::NOTHING, /, *, timeout = None), text_signature = "($self, n=1, /, *, timeout=None)")]
     fn take_sync(
         slf: &Bound<'_, Self>,
-        n: Option<&Bound<'_, PyAny>>,
+        n: Given<'_, '_>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let (py, wish) = (slf.py(), Self::wish(slf, n, timeout)?);
@@ -91,9 +92,9 @@ impl TokenBucket {
         delivered
     }
 
-    #[pyo3(signature = (n = None, /), text_signature = "($self, n=1, /)")]
-    fn retry_after(&self, py: Python<'_>, n: Option<&Bound<'_, PyAny>>) -> PyResult<f64> {
-        let ask = config::tokens(n, None)?;
+    #[pyo3(signature = (n = Given::NOTHING, /), text_signature = "($self, n=1, /)")]
+    fn retry_after(&self, py: Python<'_>, n: Given<'_, '_>) -> PyResult<f64> {
+        let ask = config::tokens(n.get(), None)?;
         let span = self.core.with_time(py, |state, now| state.retry_after(now, &ask))??;
         Ok(span.as_secs_f64())
     }
@@ -177,10 +178,10 @@ impl TokenBucket {
     /// What cannot be is refused where it is asked for, and not where it is awaited.
     fn wish(
         slf: &Bound<'_, Self>,
-        n: Option<&Bound<'_, PyAny>>,
+        n: Given<'_, '_>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Wish> {
-        let ask = config::tokens(n, config::timeout(timeout)?)?;
+        let ask = config::tokens(n.get(), config::timeout(timeout)?)?;
         slf.get().core.with(|state| state.check(&ask))?;
         Ok(Wish { bucket: slf.clone().unbind(), ask })
     }

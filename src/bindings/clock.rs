@@ -7,6 +7,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::given::Given;
 use super::waiter::{Station, insist};
 use super::{config, exit};
 use crate::primitives::Time;
@@ -161,9 +162,9 @@ pub(crate) struct ManualClock {
 #[pymethods]
 impl ManualClock {
     #[new]
-    #[pyo3(signature = (start = None), text_signature = "(start=0.0)")]
-    fn new(start: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let seconds = start.map_or(Ok(0.0), |start| span("start", start))?;
+    #[pyo3(signature = (start = Given::NOTHING), text_signature = "(start=0.0)")]
+    fn new(start: Given<'_, '_>) -> PyResult<Self> {
+        let seconds = start.get().map_or(Ok(0.0), |start| span("start", start))?;
         let nanos = AtomicU64::new(Time::from_secs_f64(seconds).as_nanos());
         Ok(Self { time: Arc::new(ManualTime { nanos, stations: Mutex::default() }) })
     }

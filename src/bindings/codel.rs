@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 use super::clock::Clock;
 use super::config;
+use super::given::Given;
 use super::locked::{BeginsAnew, Locked};
 use crate::primitives::Codel as Controller;
 
@@ -21,18 +22,18 @@ impl BeginsAnew for Controller {
 impl Codel {
     #[new]
     #[pyo3(
-        signature = (*, target = None, interval = None, clock = None),
+        signature = (*, target = Given::NOTHING, interval = Given::NOTHING, clock = None),
         text_signature = "(*, target=0.005, interval=0.1, clock=None)"
     )]
     fn new(
         py: Python<'_>,
-        target: Option<&Bound<'_, PyAny>>,
-        interval: Option<&Bound<'_, PyAny>>,
+        target: Given<'_, '_>,
+        interval: Given<'_, '_>,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         const SECONDS: &str = "a number of seconds above 0 and at most 3600";
-        let span = |parameter, value: Option<&Bound<'_, PyAny>>, default| {
-            value.map_or(Ok(default), |value| config::seconds(parameter, SECONDS, value))
+        let span = |parameter, value: Given<'_, '_>, default| {
+            value.get().map_or(Ok(default), |value| config::seconds(parameter, SECONDS, value))
         };
         let target = span("target", target, Controller::TARGET)?;
         let interval = span("interval", interval, Controller::INTERVAL)?;

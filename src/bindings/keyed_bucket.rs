@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::clock::Clock;
 use super::config;
+use super::given::Given;
 use super::locked::{BeginsAnew, Locked};
 use super::names::Names;
 use crate::primitives::KeyedTokenBucket as Bucket;
@@ -26,20 +27,21 @@ const MAX_KEYS: u32 = 10_000;
 impl KeyedTokenBucket {
     #[new]
     #[pyo3(
-        signature = (rate, *, per = None, burst = None, max_keys = None, name = None, clock = None),
+        signature = (rate, *, per = Given::NOTHING, burst = None, max_keys = Given::NOTHING, name = None, clock = None),
         text_signature = "(rate, *, per=1.0, burst=None, max_keys=10000, name=None, clock=None)"
     )]
     fn new(
         py: Python<'_>,
         rate: &Bound<'_, PyAny>,
-        per: Option<&Bound<'_, PyAny>>,
+        per: Given<'_, '_>,
         burst: Option<&Bound<'_, PyAny>>,
-        max_keys: Option<&Bound<'_, PyAny>>,
+        max_keys: Given<'_, '_>,
         name: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let (rate, per, burst) = (config::rate(rate)?, config::per(per)?, config::burst(burst)?);
-        let max_keys = max_keys.map_or(Ok(MAX_KEYS), |max_keys| {
+        let (rate, per, burst) =
+            (config::rate(rate)?, config::per(per.get())?, config::burst(burst)?);
+        let max_keys = max_keys.get().map_or(Ok(MAX_KEYS), |max_keys| {
             config::integer("max_keys", "an integer from 1 to 1e7", max_keys)
         })?;
         let primitive = Bucket::new(rate, per, burst, max_keys)?;
@@ -48,26 +50,21 @@ impl KeyedTokenBucket {
         Ok(Self { core: Locked::new(primitive, name, clock) })
     }
 
-    #[pyo3(signature = (key, n = None, /), text_signature = "($self, key, n=1, /)")]
-    fn try_take(
-        &self,
-        py: Python<'_>,
-        key: &Bound<'_, PyAny>,
-        n: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<bool> {
-        let (key, ask) = (text_of(key)?, config::tokens(n, None)?);
+    #[pyo3(signature = (key, n = Given::NOTHING, /), text_signature = "($self, key, n=1, /)")]
+    fn try_take(&self, py: Python<'_>, key: &Bound<'_, PyAny>, n: Given<'_, '_>) -> PyResult<bool> {
+        let (key, ask) = (text_of(key)?, config::tokens(n.get(), None)?);
         let key = bytes_of(key)?;
         Ok(self.core.with_time(py, |state, now| state.try_take(now, &key, &ask))??)
     }
 
-    #[pyo3(signature = (key, n = None, /), text_signature = "($self, key, n=1, /)")]
+    #[pyo3(signature = (key, n = Given::NOTHING, /), text_signature = "($self, key, n=1, /)")]
     fn retry_after(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        n: Option<&Bound<'_, PyAny>>,
+        n: Given<'_, '_>,
     ) -> PyResult<f64> {
-        let (key, ask) = (text_of(key)?, config::tokens(n, None)?);
+        let (key, ask) = (text_of(key)?, config::tokens(n.get(), None)?);
         let key = bytes_of(key)?;
         let span = self.core.with_time(py, |state, now| state.retry_after(now, &key, &ask))??;
         Ok(span.as_secs_f64())

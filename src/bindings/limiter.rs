@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::acquire::{Acquire, Admits, Limiter, acquire_blocking};
+use super::given::Given;
 use super::names::Names;
 use super::permit::Permit;
 use super::rejection::Rejection;
@@ -68,38 +69,38 @@ impl BaseLimiter {
 
 #[pymethods]
 impl BaseLimiter {
-    #[pyo3(signature = (cost = None, /, *, operation = None), text_signature = "($self, cost=1, /, *, operation=None)")]
+    #[pyo3(signature = (cost = Given::NOTHING, /, *, operation = None), text_signature = "($self, cost=1, /, *, operation=None)")]
     fn try_acquire(
         slf: &Bound<'_, Self>,
-        cost: Option<&Bound<'_, PyAny>>,
+        cost: Given<'_, '_>,
         operation: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let ask = config::ask(cost, None)?;
+        let ask = config::ask(cost.get(), None)?;
         let operation = config::text("operation", operation)?;
         slf.get().core.try_acquire(slf, ask, operation)
     }
 
-    #[pyo3(signature = (cost = None, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
+    #[pyo3(signature = (cost = Given::NOTHING, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
     fn acquire(
         slf: &Bound<'_, Self>,
-        cost: Option<&Bound<'_, PyAny>>,
+        cost: Given<'_, '_>,
         operation: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Acquire>> {
-        let ask = config::ask(cost, config::timeout(timeout)?)?;
+        let ask = config::ask(cost.get(), config::timeout(timeout)?)?;
         let operation = config::text("operation", operation)?;
         Py::new(slf.py(), Acquire::new(limiter(slf), ask, operation))
     }
 
-    #[pyo3(signature = (cost = None, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
+    #[pyo3(signature = (cost = Given::NOTHING, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
     fn acquire_sync(
         slf: &Bound<'_, Self>,
-        cost: Option<&Bound<'_, PyAny>>,
+        cost: Given<'_, '_>,
         operation: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Permit> {
         let py = slf.py();
-        let ask = config::ask(cost, config::timeout(timeout)?)?;
+        let ask = config::ask(cost.get(), config::timeout(timeout)?)?;
         let operation = config::text("operation", operation)?;
         refuse_on_event_loop(
             py,

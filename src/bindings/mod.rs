@@ -17,6 +17,7 @@ mod codel;
 mod config;
 mod exit;
 mod fork;
+mod given;
 mod imports;
 mod interpreters;
 mod keyed_bucket;

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::acquire::Limiter;
+use super::given::Given;
 use super::slot::Slot;
 use super::wait::Place;
 use super::{config, exit, imports};
@@ -136,9 +137,9 @@ impl Permit {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed)).as_secs_f64()
     }
 
-    #[pyo3(signature = (outcome = None, /), text_signature = "($self, outcome=..., /)")]
-    fn release(&self, py: Python<'_>, outcome: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        if let Some(outcome) = outcome {
+    #[pyo3(signature = (outcome = Given::NOTHING, /), text_signature = "($self, outcome=..., /)")]
+    fn release(&self, py: Python<'_>, outcome: Given<'_, '_>) -> PyResult<()> {
+        if let Some(outcome) = outcome.get() {
             self.choose_outcome(Some(outcome_from(outcome)?));
         }
         self.give_back(py, Outcome::default)
@@ -211,6 +212,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Only a member is an outcome, and not the text that it equals.
 pub(crate) fn outcome_from(value: &Bound<'_, PyAny>) -> PyResult<Outcome> {
     let py = value.py();
     for outcome in Outcome::ALL {
@@ -218,12 +220,8 @@ pub(crate) fn outcome_from(value: &Bound<'_, PyAny>) -> PyResult<Outcome> {
             return Ok(outcome);
         }
     }
-    let known = value
-        .extract::<&str>()
-        .ok()
-        .and_then(|text| Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == text));
     let range = "Outcome.SUCCESS, Outcome.IGNORED or Outcome.OVERLOAD";
-    known.ok_or_else(|| config::wrong_type("outcome", range, value))
+    Err(config::wrong_type("outcome", range, value))
 }
 
 /// What an exception (or `None`) that ends a block says about load.

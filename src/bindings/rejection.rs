@@ -4,7 +4,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
 
-use super::imports;
+use super::given::Given;
+use super::{config, imports};
 use crate::primitives::{Criticality, Reason, Rejection as Refusal};
 
 /// A refusal, as a falsy value.
@@ -20,18 +21,23 @@ impl Rejection {
     }
 }
 
+const CRITICALITY: &str = "a Criticality, or its value from 0 to 3";
+
 /// The values of a rejection, for pickling: the arguments of its constructor.
 type Values<'py> = (Py<PyString>, &'static str, Option<f64>, u8, f64, u64, usize);
 
 #[pymethods]
 impl Rejection {
     #[new]
-    #[pyo3(signature = (gate, reason, retry_after=None, criticality=2, limit=0.0, in_flight=0, waiting=0))]
+    #[pyo3(
+        signature = (gate, reason, retry_after = None, criticality = Given::NOTHING, limit = 0.0, in_flight = 0, waiting = 0),
+        text_signature = "(gate, reason, retry_after=None, criticality=2, limit=0.0, in_flight=0, waiting=0)"
+    )]
     fn construct(
         gate: Py<PyString>,
         reason: &str,
         retry_after: Option<f64>,
-        criticality: u8,
+        criticality: Given<'_, '_>,
         limit: f64,
         in_flight: u64,
         waiting: usize,
@@ -40,9 +46,15 @@ impl Rejection {
             .ok_or_else(|| {
                 PyValueError::new_err(format!("reason must be a Reason, got {reason:?}"))
             })?;
-        let criticality = *Criticality::ALL.get(usize::from(criticality)).ok_or_else(|| {
-            PyValueError::new_err(format!("criticality must be from 0 to 3, got {criticality}"))
-        })?;
+        let criticality = match criticality.get() {
+            None => Criticality::default(),
+            Some(value) => {
+                let index: usize = config::integer("criticality", CRITICALITY, value)?;
+                *Criticality::ALL.get(index).ok_or_else(|| {
+                    PyValueError::new_err(format!("criticality must be {CRITICALITY}, got {index}"))
+                })?
+            }
+        };
         let retry_after = match retry_after {
             None => None,
             Some(seconds) => Some(Duration::try_from_secs_f64(seconds).map_err(|_| {

@@ -4,6 +4,7 @@ use pyo3::types::{PyDict, PyString};
 
 use super::clock::Clock;
 use super::config;
+use super::given::Given;
 use super::locked::{BeginsAnew, Locked};
 use super::names::Names;
 use super::retry_permit::{Giver, Gives, TakesBack};
@@ -22,19 +23,19 @@ pub(crate) static NAMES: Names = Names::new("budget");
 impl RetryBudget {
     #[new]
     #[pyo3(
-        signature = (ratio = None, *, floor = None, window = None, name = None, clock = None),
+        signature = (ratio = Given::NOTHING, *, floor = Given::NOTHING, window = Given::NOTHING, name = None, clock = None),
         text_signature = "(ratio=0.1, *, floor=0.1, window=10.0, name=None, clock=None)"
     )]
     fn new(
         py: Python<'_>,
-        ratio: Option<&Bound<'_, PyAny>>,
-        floor: Option<&Bound<'_, PyAny>>,
-        window: Option<&Bound<'_, PyAny>>,
+        ratio: Given<'_, '_>,
+        floor: Given<'_, '_>,
+        window: Given<'_, '_>,
         name: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let mut config = changed(RetryBudgetConfig::default(), ratio, floor)?;
-        if let Some(window) = window {
+        let mut config = changed(RetryBudgetConfig::default(), ratio.get(), floor.get())?;
+        if let Some(window) = window.get() {
             config.window = config::window(window)?;
         }
         let primitive = Budget::new(config)?;

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::clock::Clock;
+use super::given::Given;
 use super::locked::{BeginsAnew, Locked};
 use super::names::Names;
 use super::permit::outcome_from;
@@ -26,20 +27,21 @@ static NAMES: Names = Names::new("throttle");
 impl AdaptiveThrottle {
     #[new]
     #[pyo3(
-        signature = (*, k = None, window = None, max_rejection = None, min_requests = None, name = None, clock = None),
+        signature = (*, k = Given::NOTHING, window = Given::NOTHING, max_rejection = Given::NOTHING, min_requests = Given::NOTHING, name = None, clock = None),
         text_signature = "(*, k=2.0, window=30.0, max_rejection=0.9, min_requests=10, name=None, clock=None)"
     )]
     fn new(
         py: Python<'_>,
-        k: Option<&Bound<'_, PyAny>>,
-        window: Option<&Bound<'_, PyAny>>,
-        max_rejection: Option<&Bound<'_, PyAny>>,
-        min_requests: Option<&Bound<'_, PyAny>>,
+        k: Given<'_, '_>,
+        window: Given<'_, '_>,
+        max_rejection: Given<'_, '_>,
+        min_requests: Given<'_, '_>,
         name: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let (k, max_rejection, min_requests) = (k.get(), max_rejection.get(), min_requests.get());
         let mut config = changed(ThrottleConfig::default(), k, max_rejection, min_requests)?;
-        if let Some(window) = window {
+        if let Some(window) = window.get() {
             config.window = config::window(window)?;
         }
         let primitive = Throttle::new(config)?;

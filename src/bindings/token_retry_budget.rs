@@ -3,6 +3,7 @@ use pyo3::types::{PyDict, PyString};
 
 use super::clock::Clock;
 use super::config;
+use super::given::Given;
 use super::locked::{BeginsAnew, Locked};
 use super::retry_budget::NAMES;
 use super::retry_permit::{Giver, Gives, TakesBack};
@@ -19,15 +20,16 @@ pub(crate) struct TokenRetryBudget {
 impl TokenRetryBudget {
     #[new]
     #[pyo3(
-        signature = (max_tokens = None, token_ratio = None, *, name = None),
+        signature = (max_tokens = Given::NOTHING, token_ratio = Given::NOTHING, *, name = None),
         text_signature = "(max_tokens=10, token_ratio=0.1, *, name=None)"
     )]
     fn new(
         py: Python<'_>,
-        max_tokens: Option<&Bound<'_, PyAny>>,
-        token_ratio: Option<&Bound<'_, PyAny>>,
+        max_tokens: Given<'_, '_>,
+        token_ratio: Given<'_, '_>,
         name: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let (max_tokens, token_ratio) = (max_tokens.get(), token_ratio.get());
         let primitive =
             Budget::new(changed(TokenRetryBudgetConfig::default(), max_tokens, token_ratio)?)?;
         let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));

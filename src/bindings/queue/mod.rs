@@ -16,6 +16,7 @@ use hooks::Hooks;
 pub(crate) use take::Take;
 
 use super::clock::Clock;
+use super::given::Given;
 use super::names::Names;
 use super::shared::Shared;
 use super::wait::{self, refuse_on_event_loop};
@@ -43,7 +44,7 @@ impl CoDelQueue {
 impl CoDelQueue {
     #[new]
     #[pyo3(
-        signature = (capacity, *, target = None, interval = None, low = None, high = None, on_reject = None, on_high = None, on_low = None, name = None, clock = None),
+        signature = (capacity, *, target = None, interval = None, low = Given::NOTHING, high = Given::NOTHING, on_reject = None, on_high = None, on_low = None, name = None, clock = None),
         text_signature = "(capacity, *, target=None, interval=None, low=0.3, high=0.7, on_reject=None, on_high=None, on_low=None, name=None, clock=None)"
     )]
     #[allow(clippy::too_many_arguments)] // the keywords of a constructor
@@ -52,8 +53,8 @@ impl CoDelQueue {
         capacity: &Bound<'_, PyAny>,
         target: Option<&Bound<'_, PyAny>>,
         interval: Option<&Bound<'_, PyAny>>,
-        low: Option<&Bound<'_, PyAny>>,
-        high: Option<&Bound<'_, PyAny>>,
+        low: Given<'_, '_>,
+        high: Given<'_, '_>,
         on_reject: Option<&Bound<'_, PyAny>>,
         on_high: Option<&Bound<'_, PyAny>>,
         on_low: Option<&Bound<'_, PyAny>>,
@@ -61,7 +62,7 @@ impl CoDelQueue {
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let mut queue = QueueConfig::new(config::integer("capacity", CAPACITY, capacity)?);
-        set(&mut queue, target, interval, low, high)?;
+        set(&mut queue, target, interval, low.get(), high.get())?;
         let primitive = Channel::new(queue)?;
         let hooks = Hooks::new(on_reject, on_high, on_low)?;
         let clock = Clock::new(clock)?;
