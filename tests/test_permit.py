@@ -9,7 +9,7 @@ import pickle
 import re
 import warnings
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,9 @@ from sluicegate import (
     SemaphoreLimiter,
     SluicegateError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.timeout(20)
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -167,10 +170,8 @@ def test_a_second_release_does_nothing_and_is_counted(cost: int) -> None:
     permit.release()
     for _ in range(5):
         permit.release(Outcome.OVERLOAD)
-    with permit:
-        pass
     assert limiter.in_flight == 1
-    assert limiter.snapshot().stray_releases == 6
+    assert limiter.snapshot().stray_releases == 5
     assert limiter.snapshot().outcomes == {Outcome.SUCCESS: 1}
     other.release()
 
@@ -185,6 +186,48 @@ def test_a_release_inside_the_block_is_enough() -> None:
     assert limiter.snapshot().stray_releases == 1
     other.release()
     assert limiter.snapshot().outcomes == {Outcome.OVERLOAD: 1, Outcome.SUCCESS: 1}
+
+
+def acquired(limiter: SemaphoreLimiter) -> Permit:
+    async def main() -> Permit:
+        return await limiter.acquire()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("get", [take, SemaphoreLimiter.acquire_sync, acquired])
+def test_a_permit_that_was_given_back_cannot_be_entered(
+    get: Callable[[SemaphoreLimiter], Permit],
+) -> None:
+    limiter = SemaphoreLimiter(1, name="api")
+    permit = get(limiter)
+    with permit:
+        assert limiter.in_flight == 1
+
+    def enter() -> None:
+        with pytest.raises(RuntimeError, match='this permit of "api" was released already'), permit:
+            pytest.fail("it must not run")
+
+    async def enter_in_a_task() -> None:
+        enter()
+
+    enter()
+    asyncio.run(enter_in_a_task())
+    # Nor is it, by whoever holds the only one, given back a second time.
+    with take(limiter):
+        enter()
+        assert limiter.in_flight == 1
+    assert limiter.snapshot().stray_releases == 0
+
+
+def test_a_permit_can_be_entered_for_as_long_as_it_is_held() -> None:
+    limiter = SemaphoreLimiter(1)
+    permit = take(limiter)
+    with permit:
+        with permit:
+            assert limiter.in_flight == 1
+        assert limiter.in_flight == 0
+    assert limiter.snapshot().stray_releases == 1
 
 
 def test_a_permit_knows_its_operation_and_its_limiter() -> None:

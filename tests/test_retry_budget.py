@@ -132,6 +132,8 @@ def test_a_retry_is_given_back_once(kind: type[RetryBudget | TokenRetryBudget]) 
     assert budget.snapshot().held == 0
     assert repr(permit) == f"<RetryPermit of {budget.name!r} (released)>"
     permit.release()
+    with pytest.raises(RuntimeError, match=r"^this retry of .* was released already"), permit:
+        pytest.fail("it must not run")
     assert budget.snapshot().held == 0
     assert budget.snapshot().stray_releases == 1
 

@@ -98,7 +98,8 @@ class Permit:
 
     `with permit:` gives it back at the end of the block: as a SUCCESS if the block ends normally,
     as OVERLOAD if it ends by a `TimeoutError`, as IGNORED if by any other exception. A permit that
-    is collected unreleased is given back with a `ResourceWarning` (shown by `python -X dev`).
+    is collected unreleased is given back with a `ResourceWarning` (shown by `python -X dev`). One
+    that was given back cannot be entered again: that is a `RuntimeError`.
 
     It belongs to no task: whoever takes a second one while holding the first waits like everybody
     else, and at a limit of 1 for ever.
@@ -717,7 +718,8 @@ class RetryPermit:
     """The right to one retry, from its back-off through its attempt, given back exactly once.
 
     `with permit:` gives it back at the end of the block. One that is collected unreleased is given
-    back with a `ResourceWarning` (shown by `python -X dev`).
+    back with a `ResourceWarning` (shown by `python -X dev`). One that was given back cannot be
+    entered again: that is a `RuntimeError`.
     """
 
     def release(self) -> None:

@@ -208,6 +208,7 @@ impl Acquire {
         if permit.is_held() {
             return Ok(slf);
         }
+        permit.refuse_if_released(py)?;
         if let Err(error) = refuse_on_event_loop(py, "with acquire()", "async with acquire()") {
             this.stage.turn(NEW, REFUSED);
             return Err(error);

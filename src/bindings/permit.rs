@@ -68,6 +68,15 @@ impl Permit {
         self.right.is_there()
     }
 
+    /// Work under a permit that was given back would be in flight uncounted.
+    pub(crate) fn refuse_if_released(&self, py: Python<'_>) -> PyResult<()> {
+        if self.right.is_taken() {
+            Err(released(py, "permit", self.limiter.name()))
+        } else {
+            Ok(())
+        }
+    }
+
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
@@ -149,8 +158,9 @@ impl Permit {
         true
     }
 
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().refuse_if_released(slf.py())?;
+        Ok(slf)
     }
 
     fn __exit__(
@@ -190,6 +200,15 @@ impl Drop for Permit {
             });
         }
     }
+}
+
+/// What entering a permit raises that was given back.
+#[cold]
+pub(crate) fn released(py: Python<'_>, what: &str, name: &Py<PyString>) -> PyErr {
+    let name = name.bind(py).to_string();
+    PyRuntimeError::new_err(format!(
+        "this {what} of {name:?} was released already and cannot be entered; take another one"
+    ))
 }
 
 /// Runs Python from a destructor, which must not raise and must leave the

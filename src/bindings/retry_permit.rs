@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::locked::{BeginsAnew, Locked};
-use super::permit::in_destructor;
+use super::permit::{in_destructor, released};
 use super::rejection::Rejection;
 use super::retry_budget::RetryBudget;
 use super::token_retry_budget::TokenRetryBudget;
@@ -98,8 +98,13 @@ impl RetryPermit {
         true
     }
 
-    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        let this = slf.get();
+        let is_held = this.right.lock().is_some();
+        if !is_held {
+            return Err(released(slf.py(), "retry", this.giver.name()));
+        }
+        Ok(slf)
     }
 
     #[pyo3(signature = (*_exc))]

@@ -35,6 +35,10 @@ impl<T> Slot<T> {
         self.state.load(Ordering::Relaxed) == FULL
     }
 
+    pub(crate) fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == TAKEN
+    }
+
     pub(crate) fn fill(&self, value: T) {
         // A second value would be a permit given twice for one wish; the first
         // stays, and the second is not lost silently in a debug build.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from scenario_player.checks import ScenarioError, check
@@ -220,7 +221,8 @@ def leave(permit: Permit, exception: BaseException | None) -> None:
 
 
 def end_block(permit: Permit, exception: BaseException | None) -> None:
-    with permit:
+    with ExitStack() as stack:
+        stack.push(permit)  # which was entered when it was admitted
         if exception is not None:
             raise exception
 
