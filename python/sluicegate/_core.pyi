@@ -150,9 +150,13 @@ class Acquire(Permit, Coroutine[Any, Any, Permit]):
     """
 
     def __await__(self) -> Generator[Any, None, Permit]: ...
-    def send(self, _value: None, /) -> Any: ...
-    def throw(self, class_: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
-    def close(self) -> None: ...
+    def send(self, _value: None, /) -> Any:
+        """Go one step, as a coroutine does."""
+    def throw(self, class_: Any, value: Any = None, traceback: Any = None, /) -> Any:
+        """Leave the line and raise, as a coroutine does."""
+    def close(self) -> None:
+        """Leave the line, as a coroutine does; a permit that it is already stays held."""
+
     async def __aenter__(self) -> Permit: ...
     async def __aexit__(
         self,
@@ -232,7 +236,7 @@ class BaseLimiter:
 
 @disjoint_base
 class SemaphoreLimiter(BaseLimiter):
-    """See `sluicegate.SemaphoreLimiter`."""
+    """A fixed limit; see `sluicegate.SemaphoreLimiter`."""
 
     def __new__(
         cls, limit: float, *, name: str | None = None, clock: Clock | None = None
@@ -249,7 +253,7 @@ class SemaphoreLimiter(BaseLimiter):
 
 @disjoint_base
 class ClassicLimiter(BaseLimiter):
-    """See `sluicegate.classic.ClassicLimiter`."""
+    """A limit that follows an algorithm; see `sluicegate.classic.ClassicLimiter`."""
 
     def __new__(
         cls,
@@ -277,11 +281,14 @@ class Algorithm:
     """A limit algorithm in its initial state; see `sluicegate.classic`."""
 
     @staticmethod
-    def fixed(*, limit: int) -> Algorithm: ...
+    def fixed(*, limit: int) -> Algorithm:
+        """Make one that never moves; see `sluicegate.classic.Fixed`."""
     @staticmethod
     def aimd(
         *, initial: int, min_limit: int, max_limit: int, backoff_ratio: float, timeout: float
-    ) -> Algorithm: ...
+    ) -> Algorithm:
+        """Make an additive increase and multiplicative decrease; see `sluicegate.classic.Aimd`."""
+
     @staticmethod
     def vegas(
         *,
@@ -293,7 +300,9 @@ class Algorithm:
         beta: int,
         probe_multiplier: int | None,
         seed: int | None,
-    ) -> Algorithm: ...
+    ) -> Algorithm:
+        """Make one after TCP Vegas; see `sluicegate.classic.Vegas`."""
+
     @staticmethod
     def gradient(
         *,
@@ -306,7 +315,9 @@ class Algorithm:
         queue_size: int | None,
         probe_interval: int | None,
         seed: int | None,
-    ) -> Algorithm: ...
+    ) -> Algorithm:
+        """Make one of the latency against the lowest; see `sluicegate.classic.Gradient`."""
+
     @staticmethod
     def gradient2(
         *,
@@ -317,7 +328,8 @@ class Algorithm:
         tolerance: float,
         queue_size: int,
         long_window: int,
-    ) -> Algorithm: ...
+    ) -> Algorithm:
+        """Make one of the latency against its mean; see `sluicegate.classic.Gradient2`."""
 
 @final
 class Window:
@@ -329,7 +341,7 @@ class Window:
 
 @disjoint_base
 class Codel:
-    """See `sluicegate.classic.Codel`."""
+    """The controlled-delay algorithm of folly; see `sluicegate.classic.Codel`."""
 
     def __new__(
         cls, *, target: float = 0.005, interval: float = 0.1, clock: Clock | None = None
@@ -355,7 +367,7 @@ class Codel:
 
 @disjoint_base
 class CoDelQueue(Generic[_T]):
-    """See `sluicegate.CoDelQueue`."""
+    """A bounded queue that keeps the wait short; see `sluicegate.CoDelQueue`."""
 
     def __new__(
         cls,
@@ -655,7 +667,7 @@ class Take(Generic[_T]):
 
 @disjoint_base
 class AdaptiveThrottle:
-    """See `sluicegate.AdaptiveThrottle`."""
+    """Client-side throttling; see `sluicegate.AdaptiveThrottle`."""
 
     def __new__(
         cls,
@@ -731,7 +743,7 @@ class RetryPermit:
 
 @disjoint_base
 class RetryBudget:
-    """See `sluicegate.RetryBudget`."""
+    """A bound on retries; see `sluicegate.RetryBudget`."""
 
     def __new__(
         cls,
@@ -773,7 +785,7 @@ class RetryBudget:
 
 @disjoint_base
 class TokenRetryBudget:
-    """See `sluicegate.TokenRetryBudget`."""
+    """The retry throttling of gRPC; see `sluicegate.TokenRetryBudget`."""
 
     def __new__(
         cls, max_tokens: float = 10, token_ratio: float = 0.1, *, name: str | None = None
@@ -808,7 +820,7 @@ class TokenRetryBudget:
 
 @disjoint_base
 class TokenBucket:
-    """See `sluicegate.TokenBucket`."""
+    """A token bucket; see `sluicegate.TokenBucket`."""
 
     def __new__(
         cls,
@@ -929,7 +941,7 @@ class TokenBucket:
 
 @disjoint_base
 class KeyedTokenBucket:
-    """See `sluicegate.KeyedTokenBucket`."""
+    """One token bucket for each key; see `sluicegate.KeyedTokenBucket`."""
 
     def __new__(
         cls,
@@ -1008,7 +1020,7 @@ class KeyedTokenBucket:
 
 @disjoint_base
 class ManualClock:
-    """See `sluicegate.ManualClock`."""
+    """A clock that stands still until it is told to move; see `sluicegate.ManualClock`."""
 
     def __new__(cls, start: float = 0.0) -> Self: ...
     def now(self) -> float:

@@ -50,8 +50,7 @@ impl std::ops::Deref for Limiter {
     }
 }
 
-/// A wish for a permit, for `with`, `async with` and `await`, once; when it comes
-/// true it is the permit itself, which saves an object.
+/// A wish for a permit, for `async with`, `await` and, in a thread, `with`; once.
 #[pyclass(frozen, extends = Permit, module = "sluicegate")]
 pub(crate) struct Acquire {
     ask: Ask,
@@ -162,6 +161,7 @@ impl Acquire {
         Ok(yielded)
     }
 
+    /// Go one step, as a coroutine does.
     #[pyo3(signature = (_value, /))]
     fn send<'py>(
         slf: &Bound<'py, Self>,
@@ -171,18 +171,20 @@ impl Acquire {
         yielded.ok_or_else(|| wait::stop_iteration(slf.as_any()))
     }
 
-    #[pyo3(signature = (class, value = None, traceback = None, /))]
+    /// Leave the line and raise, as a coroutine does.
+    #[pyo3(signature = (class_, value = None, traceback = None, /))]
     fn throw(
         slf: &Bound<'_, Self>,
-        class: &Bound<'_, PyAny>,
+        class_: &Bound<'_, PyAny>,
         value: Option<Bound<'_, PyAny>>,
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let py = slf.py();
         slf.get().end(py, slf.as_super().get())?;
-        Err(wait::thrown(class, value, traceback)?)
+        Err(wait::thrown(class_, value, traceback)?)
     }
 
+    /// Leave the line, as a coroutine does; a permit that it is already stays held.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.get().end(slf.py(), slf.as_super().get())
     }

@@ -48,6 +48,7 @@ impl TokenBucket {
         Ok(Self { core: Shared::new(primitive, name, clock) })
     }
 
+    /// Take the tokens now or not at all; never waits, and overtakes nobody who waits.
     #[pyo3(signature = (n = Given::NOTHING, /), text_signature = "($self, n=1, /)")]
     fn try_take(&self, py: Python<'_>, n: Given<'_, '_>) -> PyResult<bool> {
         let ask = config::tokens(n.get(), None)?;
@@ -60,6 +61,7 @@ impl TokenBucket {
         }
     }
 
+    /// Take the tokens, and wait in line until they are there: `await bucket.take()`.
     #[pyo3(signature = (n = Given::NOTHING, /, *, timeout = None), text_signature = "($self, n=1, /, *, timeout=None)")]
     fn take(
         slf: &Bound<'_, Self>,
@@ -69,6 +71,7 @@ impl TokenBucket {
         Ok(Wait::new(Self::wish(slf, n, timeout)?))
     }
 
+    /// Wait in line in this thread, which lets other threads run.
     #[pyo3(signature = (n = Given::NOTHING, /, *, timeout = None), text_signature = "($self, n=1, /, *, timeout=None)")]
     fn take_sync(
         slf: &Bound<'_, Self>,
@@ -80,6 +83,7 @@ impl TokenBucket {
         wait::block(py, &wish).map(drop)
     }
 
+    /// Correct what was taken when the true price is known.
     #[pyo3(signature = (n, /))]
     fn adjust(&self, py: Python<'_>, n: &Bound<'_, PyAny>) -> PyResult<()> {
         let n = config::number("n", "a number of tokens from -1e9 to 1e9", n)?;
@@ -92,6 +96,7 @@ impl TokenBucket {
         delivered
     }
 
+    /// Return in how many seconds `try_take(n)` will succeed if nobody else comes.
     #[pyo3(signature = (n = Given::NOTHING, /), text_signature = "($self, n=1, /)")]
     fn retry_after(&self, py: Python<'_>, n: Given<'_, '_>) -> PyResult<f64> {
         let ask = config::tokens(n.get(), None)?;
@@ -99,6 +104,7 @@ impl TokenBucket {
         Ok(span.as_secs_f64())
     }
 
+    /// Change the rate, the burst, or both, also while others wait.
     #[pyo3(signature = (*, rate = None, burst = None))]
     fn update(
         &self,
@@ -116,31 +122,37 @@ impl TokenBucket {
         delivered
     }
 
+    /// What it is called in errors, snapshots and metrics.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyString> {
         self.core.name().clone_ref(py)
     }
 
+    /// How many tokens come in every `per` seconds.
     #[getter]
     fn rate(&self) -> f64 {
         self.core.with(|state| state.rate())
     }
 
+    /// How many seconds the rate is meant for.
     #[getter]
     fn per(&self) -> f64 {
         self.core.with(|state| state.per())
     }
 
+    /// How many tokens it holds at most.
     #[getter]
     fn burst(&self) -> f64 {
         self.core.with(|state| state.burst())
     }
 
+    /// How many tokens are in it; negative in debt.
     #[getter]
     fn tokens(&self, py: Python<'_>) -> PyResult<f64> {
         self.core.with_time(py, |state, now| state.tokens(now))
     }
 
+    /// How many wait in line.
     #[getter]
     fn waiting(&self) -> usize {
         self.core.with(|state| state.waiting())

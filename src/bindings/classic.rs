@@ -30,6 +30,7 @@ impl Algorithm {
 
 #[pymethods]
 impl Algorithm {
+    /// Make one that never moves; see `sluicegate.classic.Fixed`.
     #[staticmethod]
     #[pyo3(signature = (*, limit))]
     fn fixed(limit: &Bound<'_, PyAny>) -> PyResult<Self> {
@@ -37,6 +38,8 @@ impl Algorithm {
         Ok(Self::new(limits::Fixed::new(config)?))
     }
 
+    /// Make an additive increase and multiplicative decrease; see
+    /// `sluicegate.classic.Aimd`.
     #[staticmethod]
     #[pyo3(signature = (*, initial, min_limit, max_limit, backoff_ratio, timeout))]
     fn aimd(
@@ -61,6 +64,7 @@ impl Algorithm {
         Ok(Self::new(limits::Aimd::new(config)?))
     }
 
+    /// Make one after TCP Vegas; see `sluicegate.classic.Vegas`.
     #[staticmethod]
     #[pyo3(signature = (*, initial, min_limit, max_limit, smoothing, alpha, beta, probe_multiplier, seed))]
     #[allow(clippy::too_many_arguments)] // keywords
@@ -87,6 +91,7 @@ impl Algorithm {
         Ok(Self::new(limits::Vegas::new(config)?))
     }
 
+    /// Make one of the latency against the lowest; see `sluicegate.classic.Gradient`.
     #[staticmethod]
     #[pyo3(signature = (*, initial, min_limit, max_limit, smoothing, tolerance, backoff_ratio, queue_size, probe_interval, seed))]
     #[allow(clippy::too_many_arguments)] // keywords
@@ -119,6 +124,7 @@ impl Algorithm {
         Ok(Self::new(limits::Gradient::new(config)?))
     }
 
+    /// Make one of the latency against its mean; see `sluicegate.classic.Gradient2`.
     #[staticmethod]
     #[pyo3(signature = (*, initial, min_limit, max_limit, smoothing, tolerance, queue_size, long_window))]
     fn gradient2(
@@ -143,7 +149,7 @@ impl Algorithm {
     }
 }
 
-/// The parameters of a window; see `sluicegate.classic`.
+/// The parameters of a window; see `sluicegate.classic.Window`.
 #[pyclass(frozen, module = "sluicegate._core")]
 pub(crate) struct Window {
     config: limits::WindowConfig,
@@ -197,6 +203,8 @@ impl ClassicLimiter {
         Ok(base.add_subclass(Self { core }))
     }
 
+    /// Change the least or the most that the limit may become, and move the limit into
+    /// it.
     #[pyo3(signature = (*, min_limit = None, max_limit = None))]
     fn update(
         &self,

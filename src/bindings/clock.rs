@@ -153,7 +153,7 @@ fn sweep(py: Python<'_>, stations: &[Arc<dyn Station>]) -> PyResult<()> {
     first_error
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that stands still until it is told to move; see `sluicegate.ManualClock`.
 #[pyclass(frozen, subclass, weakref, module = "sluicegate._core")]
 pub(crate) struct ManualClock {
     time: Arc<ManualTime>,
@@ -169,11 +169,12 @@ impl ManualClock {
         Ok(Self { time: Arc::new(ManualTime { nanos, stations: Mutex::default() }) })
     }
 
+    /// Return the seconds that it was advanced to.
     fn now(&self) -> f64 {
         self.time.now().as_secs_f64()
     }
 
-    /// Steps through every expiry that falls due on the way, in order.
+    /// Move on, step by step through every expiry that falls due on the way.
     #[pyo3(signature = (seconds, /))]
     fn advance(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> PyResult<()> {
         let target = Time::from_nanos(self.target(seconds)?);

@@ -43,22 +43,27 @@ impl Codel {
         Ok(Self { core: Locked::new(controller, name, clock) })
     }
 
+    /// Say whether an item that is dequeued now is to be rejected.
     #[pyo3(signature = (delay, /))]
     fn overloaded(&self, py: Python<'_>, delay: &Bound<'_, PyAny>) -> PyResult<bool> {
         let delay = config::seconds("delay", "a number of seconds from 0 to 3600", delay)?;
         self.core.with_time(py, |controller, now| controller.is_overloaded(now, delay))
     }
 
+    /// The smallest delay of this interval by twice the target, in percent, at most
+    /// 100.
     #[getter]
     fn load(&self) -> f64 {
         self.core.with(|controller| controller.load())
     }
 
+    /// The target delay, in seconds.
     #[getter]
     fn target(&self) -> f64 {
         self.core.with(|controller| controller.target().as_secs_f64())
     }
 
+    /// Over how many seconds the smallest delay is taken.
     #[getter]
     fn interval(&self) -> f64 {
         self.core.with(|controller| controller.interval().as_secs_f64())

@@ -50,6 +50,7 @@ impl KeyedTokenBucket {
         Ok(Self { core: Locked::new(primitive, name, clock) })
     }
 
+    /// Take the tokens of a key now or not at all.
     #[pyo3(signature = (key, n = Given::NOTHING, /), text_signature = "($self, key, n=1, /)")]
     fn try_take(&self, py: Python<'_>, key: &Bound<'_, PyAny>, n: Given<'_, '_>) -> PyResult<bool> {
         let (key, ask) = (text_of(key)?, config::tokens(n.get(), None)?);
@@ -57,6 +58,7 @@ impl KeyedTokenBucket {
         Ok(self.core.with_time(py, |state, now| state.try_take(now, &key, &ask))??)
     }
 
+    /// Return in how many seconds `try_take(key, n)` will succeed if nobody else comes.
     #[pyo3(signature = (key, n = Given::NOTHING, /), text_signature = "($self, key, n=1, /)")]
     fn retry_after(
         &self,
@@ -70,6 +72,7 @@ impl KeyedTokenBucket {
         Ok(span.as_secs_f64())
     }
 
+    /// Change the rate, the burst, or both, for all keys.
     #[pyo3(signature = (*, rate = None, burst = None))]
     fn update(
         &self,
@@ -81,31 +84,37 @@ impl KeyedTokenBucket {
         Ok(self.core.with_time(py, |state, now| state.update(now, rate, burst))??)
     }
 
+    /// What it is called in snapshots and metrics.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyString> {
         self.core.name().clone_ref(py)
     }
 
+    /// How many tokens come for each key in every `per` seconds.
     #[getter]
     fn rate(&self) -> f64 {
         self.core.with(|state| state.rate())
     }
 
+    /// How many seconds the rate is meant for.
     #[getter]
     fn per(&self) -> f64 {
         self.core.with(|state| state.per())
     }
 
+    /// How many tokens a key can have at most.
     #[getter]
     fn burst(&self) -> f64 {
         self.core.with(|state| state.burst())
     }
 
+    /// How many keys have a bucket of their own.
     #[getter]
     fn keys(&self) -> usize {
         self.core.with(|state| state.keys())
     }
 
+    /// How many keys can have one.
     #[getter]
     fn max_keys(&self) -> usize {
         self.core.with(|state| state.max_keys())

@@ -51,7 +51,7 @@ pub(crate) struct Figures {
     saturation: f64,
 }
 
-/// The base of all limiters; see `sluicegate.SemaphoreLimiter`.
+/// What all limiters are, whatever their limit follows.
 #[pyclass(frozen, subclass, weakref, module = "sluicegate._core")]
 pub(crate) struct BaseLimiter {
     core: Arc<dyn LimiterCore>,
@@ -69,6 +69,7 @@ impl BaseLimiter {
 
 #[pymethods]
 impl BaseLimiter {
+    /// Admit now or reject now; never waits, and overtakes nobody who waits.
     #[pyo3(signature = (cost = Given::NOTHING, /, *, operation = None), text_signature = "($self, cost=1, /, *, operation=None)")]
     fn try_acquire(
         slf: &Bound<'_, Self>,
@@ -80,6 +81,7 @@ impl BaseLimiter {
         slf.get().core.try_acquire(slf, ask, operation)
     }
 
+    /// Wait in line, in `async with`, `await`, or in a thread `with`.
     #[pyo3(signature = (cost = Given::NOTHING, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
     fn acquire(
         slf: &Bound<'_, Self>,
@@ -92,6 +94,7 @@ impl BaseLimiter {
         Py::new(slf.py(), Acquire::new(limiter(slf), ask, operation))
     }
 
+    /// Wait in line in this thread, which lets other threads run.
     #[pyo3(signature = (cost = Given::NOTHING, /, *, operation = None, timeout = None), text_signature = "($self, cost=1, /, *, operation=None, timeout=None)")]
     fn acquire_sync(
         slf: &Bound<'_, Self>,
@@ -112,26 +115,31 @@ impl BaseLimiter {
         Ok(Permit::new(limiter, right, operation))
     }
 
+    /// What it is called in rejections, snapshots and metrics.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyString> {
         self.core.name().clone_ref(py)
     }
 
+    /// How many units may be in flight at once.
     #[getter]
     fn limit(&self) -> f64 {
         self.core.look().limit
     }
 
+    /// The cost in flight, including what is granted and about to be claimed.
     #[getter]
     fn in_flight(&self) -> u64 {
         self.core.look().in_flight
     }
 
+    /// How many wait in line.
     #[getter]
     fn waiting(&self) -> usize {
         self.core.look().waiting
     }
 
+    /// In flight / limit; 1 if the limit is 0.
     #[getter]
     fn saturation(&self) -> f64 {
         self.core.look().saturation

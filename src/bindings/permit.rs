@@ -116,6 +116,7 @@ impl Permit {
 
 #[pymethods]
 impl Permit {
+    /// Set it inside the block to overrule how its end is classified.
     #[getter]
     fn outcome<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.chosen_outcome().map(|outcome| imports::outcome(py, outcome)).transpose()
@@ -128,6 +129,7 @@ impl Permit {
         Ok(())
     }
 
+    /// What kind of work it is for; may be set until the release.
     #[getter]
     fn operation(&self, py: Python<'_>) -> Option<Py<PyString>> {
         self.operation.lock().as_ref().map(|operation| operation.clone_ref(py))
@@ -141,11 +143,13 @@ impl Permit {
         Ok(())
     }
 
+    /// How long it waited in line, in seconds.
     #[getter]
     fn waited(&self) -> f64 {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed)).as_secs_f64()
     }
 
+    /// Give it back; a second call does nothing and is counted.
     #[pyo3(signature = (outcome = Given::NOTHING, /), text_signature = "($self, outcome=..., /)")]
     fn release(&self, py: Python<'_>, outcome: Given<'_, '_>) -> PyResult<()> {
         if let Some(outcome) = outcome.get() {

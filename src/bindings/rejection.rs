@@ -8,7 +8,7 @@ use super::given::Given;
 use super::{config, imports};
 use crate::primitives::{Criticality, Reason, Rejection as Refusal};
 
-/// A refusal, as a falsy value.
+/// A refusal, as a falsy value: why, when to come back, and how full it was.
 #[pyclass(frozen, module = "sluicegate")]
 pub(crate) struct Rejection {
     gate: Py<PyString>,
@@ -66,41 +66,49 @@ impl Rejection {
         Ok(Self { gate, refusal })
     }
 
+    /// The name of the gate or limiter that refused.
     #[getter]
     fn gate(&self, py: Python<'_>) -> Py<PyString> {
         self.gate.clone_ref(py)
     }
 
+    /// Why.
     #[getter]
     fn reason<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         imports::reason(py, self.refusal.reason)
     }
 
+    /// Seconds after which it is worth coming back, if that is known.
     #[getter]
     fn retry_after(&self) -> Option<f64> {
         self.refusal.retry_after.map(|span| span.as_secs_f64())
     }
 
+    /// The criticality of the work that was refused.
     #[getter]
     fn criticality<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         imports::criticality(py, self.refusal.criticality)
     }
 
+    /// The HTTP status that says so: 429 over a rate or quota, 503 for all else.
     #[getter]
     fn status(&self) -> u16 {
         if self.refusal.reason == Reason::Rate { 429 } else { 503 }
     }
 
+    /// The limit at that moment.
     #[getter]
     fn limit(&self) -> f64 {
         self.refusal.limit
     }
 
+    /// The cost in flight at that moment.
     #[getter]
     fn in_flight(&self) -> u64 {
         self.refusal.in_flight
     }
 
+    /// How many waited in line at that moment.
     #[getter]
     fn waiting(&self) -> usize {
         self.refusal.waiting

@@ -44,16 +44,19 @@ impl RetryBudget {
         Ok(Self { core: Locked::new(primitive, name, clock) })
     }
 
+    /// Count a call, of which retries may be a share.
     fn record_request(&self, py: Python<'_>) -> PyResult<()> {
         self.core.with_time_surely(py, Budget::record_request).1
     }
 
+    /// Ask for a retry; never waits.
     fn try_retry(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let answer = slf.get().core.with_time(py, Budget::try_retry)?;
         Giver::Share(slf.clone().unbind()).answer(py, answer)
     }
 
+    /// Change what is given, from now on and for what was counted.
     #[pyo3(signature = (*, ratio = None, floor = None))]
     fn update(
         &self,
@@ -73,6 +76,7 @@ impl RetryBudget {
         Ok(())
     }
 
+    /// What it is called in rejections, snapshots and metrics.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyString> {
         self.core.name().clone_ref(py)

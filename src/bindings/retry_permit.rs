@@ -77,7 +77,8 @@ impl Giver {
     }
 }
 
-/// The right to one retry, given back exactly once.
+/// The right to one retry, from its back-off through its attempt, given back exactly
+/// once.
 #[pyclass(frozen, weakref, module = "sluicegate")]
 pub(crate) struct RetryPermit {
     giver: Giver,
@@ -86,6 +87,7 @@ pub(crate) struct RetryPermit {
 
 #[pymethods]
 impl RetryPermit {
+    /// Give it back; a second call does nothing and is counted.
     fn release(&self) {
         let right = self.right.lock().take();
         match right {

@@ -33,6 +33,7 @@ impl SemaphoreLimiter {
         Ok(base.add_subclass(Self { core }))
     }
 
+    /// Change the limit: from 0, which admits nobody, to 1e9.
     #[pyo3(signature = (*, limit = None))]
     fn update(&self, py: Python<'_>, limit: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(limit) = limit else { return Ok(()) };

@@ -50,6 +50,7 @@ impl AdaptiveThrottle {
         Ok(Self { core: Locked::new(primitive, name, clock) })
     }
 
+    /// Whether to send a request now; it counts as one either way.
     #[pyo3(signature = (criticality = None, /))]
     fn allow(&self, py: Python<'_>, criticality: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let criticality = config::criticality(criticality)?;
@@ -82,6 +83,7 @@ impl AdaptiveThrottle {
         }
     }
 
+    /// Say how a request that was allowed ended; whatever is not OVERLOAD is an accept.
     #[pyo3(signature = (outcome, /))]
     fn record(&self, py: Python<'_>, outcome: &Bound<'_, PyAny>) -> PyResult<()> {
         self.record_outcome(py, outcome_from(outcome)?)
@@ -108,12 +110,14 @@ impl AdaptiveThrottle {
         error.and(self.record_outcome(py, Outcome::Ignored))
     }
 
+    /// How likely the next request is to be refused, if it is CRITICAL; from 0 to 1.
     #[getter]
     fn rejection_probability(&self, py: Python<'_>) -> PyResult<f64> {
         let class = Criticality::default();
         self.core.with_time(py, |throttle, now| throttle.rejection_probability(now, class))
     }
 
+    /// Change what is given, from now on and for what was counted.
     #[pyo3(signature = (*, k = None, max_rejection = None, min_requests = None))]
     fn update(
         &self,
@@ -135,6 +139,7 @@ impl AdaptiveThrottle {
         Ok(())
     }
 
+    /// What it is called in rejections, snapshots and metrics.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyString> {
         self.core.name().clone_ref(py)

@@ -36,19 +36,23 @@ impl TokenRetryBudget {
         Ok(Self { core: Locked::new(primitive, name, Clock::System) })
     }
 
+    /// Count a request, or a retry, that succeeded.
     fn record_success(&self) {
         self.core.with(Budget::record_success);
     }
 
+    /// Count one that failed and could be retried, or whose answer said not to retry.
     fn record_failure(&self) {
         self.core.with(Budget::record_failure);
     }
 
+    /// Ask for a retry; never waits.
     fn try_retry(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let answer = slf.get().core.with(Budget::try_retry);
         Giver::Tokens(slf.clone().unbind()).answer(slf.py(), answer)
     }
 
+    /// Change what is given; what is left stays the same share of `max_tokens`.
     #[pyo3(signature = (*, max_tokens = None, token_ratio = None))]
     fn update(
         &self,
@@ -68,6 +72,7 @@ impl TokenRetryBudget {
         Ok(())
     }
 
+    /// What it is called in rejections, snapshots and metrics.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyString> {
         self.core.name().clone_ref(py)

@@ -112,15 +112,15 @@ impl Wait {
         }
     }
 
-    #[pyo3(signature = (class, value = None, traceback = None, /))]
+    #[pyo3(signature = (class_, value = None, traceback = None, /))]
     fn throw(
         &self,
-        class: &Bound<'_, PyAny>,
+        class_: &Bound<'_, PyAny>,
         value: Option<Bound<'_, PyAny>>,
         traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.end(class.py())?;
-        Err(wait::thrown(class, value, traceback)?)
+        self.end(class_.py())?;
+        Err(wait::thrown(class_, value, traceback)?)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -70,6 +70,8 @@ impl CoDelQueue {
         Ok(Self { core: Shared::with_listener(primitive, name, clock, hooks) })
     }
 
+    /// Put an item now or raise; overtakes nobody who waits for room and matters as
+    /// much.
     #[pyo3(
         signature = (item, /, *, criticality = None, deadline = None, operation = None, cancellable = false),
         text_signature = "($self, item, /, *, criticality=None, deadline=None, operation=None, cancellable=False)"
@@ -87,6 +89,7 @@ impl CoDelQueue {
         self.core.put_now(py, item.unbind(), &terms)
     }
 
+    /// Wait for room, then put; evicts only what is less critical.
     #[pyo3(
         signature = (item, /, *, criticality = None, deadline = None, operation = None, cancellable = false, timeout = None),
         text_signature = "($self, item, /, *, criticality=None, deadline=None, operation=None, cancellable=False, timeout=None)"
@@ -106,6 +109,7 @@ impl CoDelQueue {
         Ok(Wait::of(Errands::Put(Putting::new(slf, item.unbind(), terms, timeout)?)))
     }
 
+    /// Do as `put()`, in this thread, which lets other threads run.
     #[pyo3(
         signature = (item, /, *, criticality = None, deadline = None, operation = None, cancellable = false, timeout = None),
         text_signature = "($self, item, /, *, criticality=None, deadline=None, operation=None, cancellable=False, timeout=None)"
@@ -127,6 +131,7 @@ impl CoDelQueue {
         wait::block(py, &Putting::new(slf, item.unbind(), terms, timeout)?)
     }
 
+    /// Take the next item now or raise; takes none that is for somebody who waits.
     fn get_nowait(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.core.say_what_is_not_learnt(py)?;
         match self.core.take_now(py, false)? {
@@ -136,6 +141,7 @@ impl CoDelQueue {
         }
     }
 
+    /// Wait for an item; the work on it is not timed, see `take()`.
     #[pyo3(signature = (*, timeout = None))]
     fn get(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Wait> {
         let timeout = config::timeout(timeout)?;
@@ -143,6 +149,7 @@ impl CoDelQueue {
         Ok(Wait::of(Errands::Get(Get::new(slf, timeout, GetFor::Await))))
     }
 
+    /// Do as `get()`, in this thread, which lets other threads run.
     #[pyo3(signature = (*, timeout = None))]
     fn get_sync(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
@@ -152,6 +159,8 @@ impl CoDelQueue {
         wait::block(py, &Get::new(slf, timeout, GetFor::Await))
     }
 
+    /// Wait for an item and time the work on it, in `async with` or, in a thread,
+    /// `with`.
     #[pyo3(signature = (*, timeout = None))]
     fn take(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Take> {
         Ok(Take::new(slf, config::timeout(timeout)?))
@@ -166,6 +175,7 @@ impl CoDelQueue {
         Ok(Wait::of(Errands::Get(Get::new(slf, None, GetFor::Iteration))))
     }
 
+    /// Take an item out that is not wanted any more.
     #[pyo3(signature = (ticket, /))]
     fn cancel(&self, py: Python<'_>, ticket: &Bound<'_, PyAny>) -> PyResult<bool> {
         let bits = config::integer("ticket", "what put returned", ticket)?;
@@ -178,11 +188,13 @@ impl CoDelQueue {
         delivered.map(|()| is_cancelled)
     }
 
+    /// Let nothing in any more.
     #[pyo3(signature = (*, immediate = false))]
     fn close(&self, py: Python<'_>, immediate: bool) -> PyResult<()> {
         self.core.change_surely(py, |items, now| ((), items.close(now, immediate))).1
     }
 
+    /// Change what is given, as in the constructor; `None` leaves it as it is.
     #[pyo3(signature = (*, capacity = None, target = None, interval = None, low = None, high = None))]
     fn update(
         &self,
@@ -215,40 +227,48 @@ impl CoDelQueue {
         delivered
     }
 
+    /// Reject what is overdue, as every use of the queue does, and its timers do.
     fn expire(&self, py: Python<'_>) -> PyResult<()> {
         self.core.sweep(py, None)
     }
 
+    /// What it is called in rejections, snapshots and metrics.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyString> {
         self.core.name().clone_ref(py)
     }
 
+    /// How many items may wait.
     #[getter]
     fn capacity(&self) -> usize {
         self.core.with(|items| items.queue().capacity())
     }
 
+    /// How many items wait, without those for which a worker is on its way.
     #[getter]
     fn depth(&self, py: Python<'_>) -> PyResult<usize> {
         self.core.look(py, |items, _| items.queue().depth())
     }
 
+    /// Depth / capacity; 1 if the capacity is 0.
     #[getter]
     fn saturation(&self, py: Python<'_>) -> PyResult<f64> {
         self.core.look(py, |items, _| items.queue().saturation())
     }
 
+    /// How long the oldest item has waited, in seconds.
     #[getter]
     fn oldest_wait(&self, py: Python<'_>) -> PyResult<f64> {
         self.core.look(py, |items, now| items.queue().oldest_wait(now).as_secs_f64())
     }
 
+    /// Whether it had no moment of health within the last interval.
     #[getter]
     fn standing(&self, py: Python<'_>) -> PyResult<bool> {
         self.core.look(py, |items, _| items.queue().is_standing())
     }
 
+    /// Whether it is closed.
     #[getter]
     fn closed(&self) -> bool {
         self.core.with(|items| items.is_closed())

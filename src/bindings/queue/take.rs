@@ -11,8 +11,7 @@ use crate::bindings::wait::{self, Done, refuse_on_event_loop};
 use crate::bindings::wait_for::{Errands, Wait};
 use crate::primitives::Work;
 
-/// An item for `with` or `async with`, once; the block is the work on it, which is
-/// timed.
+/// An item for `async with` or, in a thread, `with`, once; the block is the work on it.
 #[pyclass(frozen, generic, module = "sluicegate._core")]
 pub(crate) struct Take {
     queue: Py<CoDelQueue>,
