@@ -11,6 +11,8 @@
 #![warn(missing_docs)]
 
 pub mod primitives;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 #[cfg(feature = "python")]
 mod bindings;

@@ -20,7 +20,7 @@ mod outcome;
 mod permit;
 pub mod published;
 mod queue;
-mod random;
+pub(crate) mod random;
 mod refill;
 mod rejection;
 mod retry_budget;

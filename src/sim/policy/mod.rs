@@ -1,0 +1,202 @@
+//! What can stand before a server: any chain of limiters and queues.
+
+mod fifo;
+mod limiter;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use serde_json::Value;
+
+pub(super) use fifo::Fifo;
+pub(super) use limiter::{Admitted, Limiter};
+
+use super::scenario::{Error, Faulty};
+use super::seconds;
+use crate::primitives::QueueConfig;
+
+/// What a request passes, one after the other, before it is served; nothing by
+/// default.
+///
+/// As text: the names of its links with "+" in between, such as "codel+gradient2",
+/// or "none".
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy(pub(super) Vec<Link>);
+
+/// One part of a policy.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Link {
+    /// A plain queue.
+    Fifo(FifoLink),
+    /// A [`CoDelQueue`](crate::primitives::CoDelQueue).
+    Codel(CodelLink),
+    Fixed(FixedLink),
+    Aimd(ClassicLink),
+    Vegas(ClassicLink),
+    Gradient(ClassicLink),
+    Gradient2(ClassicLink),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct FifoLink {
+    pub(super) capacity: Option<usize>,
+    /// What is dropped when its turn comes: what has less than this to its deadline,
+    /// in seconds.
+    pub(super) estimate: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct CodelLink {
+    pub(super) capacity: usize,
+    pub(super) target: Option<f64>,
+    pub(super) interval: Option<f64>,
+}
+
+impl Default for CodelLink {
+    fn default() -> Self {
+        Self { capacity: 10_000, target: None, interval: None }
+    }
+}
+
+impl CodelLink {
+    pub(super) fn config(&self) -> QueueConfig {
+        QueueConfig {
+            target: self.target.map(seconds),
+            interval: self.interval.map(seconds),
+            ..QueueConfig::new(self.capacity)
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct FixedLink {
+    pub(super) limit: f64,
+    pub(super) wait: f64,
+}
+
+impl Default for FixedLink {
+    fn default() -> Self {
+        Self { limit: 20.0, wait: 0.0 }
+    }
+}
+
+/// One of the published algorithms; what is not given is as published.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ClassicLink {
+    pub(super) initial: Option<u32>,
+    pub(super) min_limit: Option<u32>,
+    pub(super) max_limit: Option<u32>,
+    /// Whether it is fed one sample a window.
+    pub(super) windowed: bool,
+    /// How long a request may wait in line, in seconds.
+    pub(super) wait: f64,
+}
+
+impl Policy {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        for link in &self.0 {
+            match link {
+                Link::Fifo(link) => {
+                    if let Some(estimate) = link.estimate {
+                        estimate.is_within(0.0..=1e6, "fifo.estimate", "a number of seconds")?;
+                    }
+                }
+                Link::Codel(link) => {
+                    for (parameter, span) in
+                        [("codel.target", link.target), ("codel.interval", link.interval)]
+                    {
+                        if let Some(span) = span {
+                            span.is_within(0.0..=3600.0, parameter, "a number of seconds")?;
+                        }
+                    }
+                    link.config().check()?;
+                }
+                link => drop(Limiter::new(link, 0)?),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, rest @ ..] = self.0.as_slice() else {
+            return f.write_str("none");
+        };
+        first.fmt(f)?;
+        rest.iter().try_for_each(|link| write!(f, "+{link}"))
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, is_windowed) = match self {
+            Self::Fifo(_) => ("fifo", false),
+            Self::Codel(_) => ("codel", false),
+            Self::Fixed(_) => ("fixed", false),
+            Self::Aimd(link) => ("aimd", link.windowed),
+            Self::Vegas(link) => ("vegas", link.windowed),
+            Self::Gradient(link) => ("gradient", link.windowed),
+            Self::Gradient2(link) => ("gradient2", link.windowed),
+        };
+        f.write_str(name)?;
+        if is_windowed { f.write_str("/windowed") } else { Ok(()) }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text == "none" {
+            return Ok(Self::default());
+        }
+        text.split('+').map(Link::from_str).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl FromStr for Link {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (name, windowed) = match text.strip_suffix("/windowed") {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        let classic = || ClassicLink { windowed, ..ClassicLink::default() };
+        match name {
+            "fifo" if !windowed => Ok(Self::Fifo(FifoLink::default())),
+            "codel" if !windowed => Ok(Self::Codel(CodelLink::default())),
+            "fixed" if !windowed => Ok(Self::Fixed(FixedLink::default())),
+            "aimd" => Ok(Self::Aimd(classic())),
+            "vegas" => Ok(Self::Vegas(classic())),
+            "gradient" => Ok(Self::Gradient(classic())),
+            "gradient2" => Ok(Self::Gradient2(classic())),
+            _ => Err(Error(format!(
+                "policy must be none or links joined by \"+\": fifo, codel, fixed, aimd, vegas, \
+                 gradient, gradient2 (the last four also with \"/windowed\"), got {text:?}"
+            ))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Policy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let link = |value: Value| match value {
+            Value::String(text) => text.parse().map_err(D::Error::custom),
+            value => serde_json::from_value(value).map_err(D::Error::custom),
+        };
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => text.parse().map_err(D::Error::custom),
+            Value::Array(links) => links.into_iter().map(link).collect::<Result<_, _>>().map(Self),
+            value => link(value).map(|link| Self(vec![link])),
+        }
+    }
+}
