@@ -1,5 +1,5 @@
-//! What one sample costs each of the published limit algorithms, and a limiter
-//! that follows one.
+//! What one sample costs each of the published limit algorithms, a limiter that follows one,
+//! and the one that follows latency by our own.
 
 #![allow(clippy::panic)]
 
@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use sluicegate::primitives::limits::{
-    Aimd, AimdConfig, Fixed, FixedConfig, Gradient, Gradient2, Gradient2Config, GradientConfig,
-    LimitAlgorithm, Sample, Vegas, VegasConfig, Window, WindowConfig,
+    Aimd, AimdConfig, Fixed, FixedConfig, Gradient, Gradient2, Gradient2Config,
+    GradientConfig as ClassicConfig, LimitAlgorithm, Sample, Vegas, VegasConfig, Window,
+    WindowConfig,
 };
-use sluicegate::primitives::{Ask, ClassicLimiter, ConfigError, Outcome, Time};
+use sluicegate::primitives::{
+    Ask, ClassicLimiter, ConfigError, GradientConfig, GradientLimiter, Outcome, Time,
+};
 
 fn main() {
     divan::main();
@@ -59,7 +62,7 @@ fn vegas(bencher: Bencher<'_, '_>) {
 
 #[divan::bench]
 fn gradient(bencher: Bencher<'_, '_>) {
-    update(bencher, made(Gradient::new(GradientConfig::default())));
+    update(bencher, made(Gradient::new(ClassicConfig::default())));
 }
 
 #[divan::bench]
@@ -80,7 +83,7 @@ fn window(bencher: Bencher<'_, '_>) {
 
 #[divan::bench(args = [false, true])]
 fn try_acquire_and_release(bencher: Bencher<'_, '_>, is_windowed: bool) {
-    let gradient = made(Gradient::new(GradientConfig::default()));
+    let gradient = made(Gradient::new(ClassicConfig::default()));
     let window = is_windowed.then(WindowConfig::default);
     let mut limiter: ClassicLimiter<()> = made(ClassicLimiter::new(gradient, window));
     let (ask, mut now) = (Ask::one(), 0);
@@ -89,5 +92,17 @@ fn try_acquire_and_release(bencher: Bencher<'_, '_>, is_windowed: bool) {
         let permit = limiter.try_acquire(Time::from_nanos(now), black_box(&ask));
         let end = Time::from_nanos(now + 500_000);
         permit.map(|permit| limiter.release(end, permit, Outcome::Success).len())
+    });
+}
+
+#[divan::bench(args = [None, Some("GET /")], name = "acquire+release with sample")]
+fn acquire_and_release_with_sample(bencher: Bencher<'_, '_>, operation: Option<&str>) {
+    let mut limiter: GradientLimiter<()> = made(GradientLimiter::new(GradientConfig::default()));
+    let (ask, mut now) = (Ask::one(), 0);
+    bencher.bench_local(|| {
+        now += 1_000_000;
+        let permit = limiter.try_acquire(Time::from_nanos(now), black_box(&ask));
+        let end = Time::from_nanos(now + 500_000);
+        permit.map(|permit| limiter.release(end, permit, operation, Outcome::Success).len())
     });
 }

@@ -275,7 +275,12 @@ impl<W> SemaphoreLimiter<W> {
         ask: &Ask,
     ) -> (Result<Permit, Rejection>, Wakes<W>) {
         let answer = self.try_acquire(now, ask);
-        (answer, self.turns.served(self.turns.latest()))
+        (answer, self.serve())
+    }
+
+    /// Serves those in line whose turn is overdue.
+    pub(crate) fn serve(&mut self) -> Wakes<W> {
+        self.turns.served(self.turns.latest())
     }
 
     /// The state at `now`.

@@ -1,0 +1,272 @@
+use std::time::Duration;
+
+use super::estimate::{Estimate, Released};
+use super::{Because, GradientConfig};
+use crate::primitives::{
+    Admission, Ask, Claim, ConfigError, Home, Outcome, Permit, Rejection, SemaphoreLimiter,
+    Snapshot, Ticket, Time, Waitable, Wakes,
+};
+
+/// A limiter whose limit follows latency.
+///
+/// It is a [`SemaphoreLimiter`] that learns from what is given back. The time from admission to
+/// release is a sample; waiting in line is not part of it.
+///
+/// - [`Success`](Outcome::Success) is a sample.
+/// - [`Overload`](Outcome::Overload) is a reason to cut, once in a window, however many there are,
+///   if it is one in 20 or more; and a sample if it took longer than is usual.
+/// - [`Ignored`](Outcome::Ignored) is a sample that was cut off: shorter than is usual it teaches
+///   nothing, longer it is a sample, and at twice the baseline or more an overload. So a time-out
+///   that comes as a cancellation is seen, and strangers who hang up cut nothing.
+///
+/// Work that is named by its operation is compared with the baseline of that operation, so that
+/// more of the slow kind is no overload.
+///
+/// The limit stays from `min_limit` to `max_limit`, and is never above four times what was in
+/// flight within the last minute, or 20 mean latencies, unless it is the initial one.
+#[derive(Debug)]
+pub struct GradientLimiter<W> {
+    /// What admits. What is given back, and the limit, does not go by it.
+    pub(crate) semaphore: SemaphoreLimiter<W>,
+    estimate: Estimate,
+}
+
+/// The state of a [`GradientLimiter`] at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientSnapshot {
+    /// The state as that of any limiter.
+    pub limiter: Snapshot,
+    /// Why the limit is what it is.
+    pub because: Because,
+    /// The parameters as they are now.
+    pub config: GradientConfig,
+}
+
+impl<W> GradientLimiter<W> {
+    /// A limiter that begins at the initial limit.
+    ///
+    /// # Errors
+    /// If a parameter is out of its range.
+    pub fn new(config: GradientConfig) -> Result<Self, ConfigError> {
+        let estimate = Estimate::new(config)?;
+        let semaphore = SemaphoreLimiter::new(estimate.limit())?;
+        Ok(Self { semaphore, estimate })
+    }
+
+    /// The limit, with its fraction.
+    #[must_use]
+    pub const fn limit(&self) -> f64 {
+        self.semaphore.limit()
+    }
+
+    /// Why the limit is what it is.
+    #[must_use]
+    pub fn because(&self) -> Because {
+        self.estimate.because()
+    }
+
+    /// The parameters as they are now.
+    #[must_use]
+    pub const fn config(&self) -> &GradientConfig {
+        self.estimate.config()
+    }
+
+    /// See [`SemaphoreLimiter::in_flight`].
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.semaphore.in_flight()
+    }
+
+    /// See [`SemaphoreLimiter::waiting`].
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.semaphore.waiting()
+    }
+
+    /// See [`SemaphoreLimiter::saturation`].
+    #[must_use]
+    pub fn saturation(&self) -> f64 {
+        self.semaphore.saturation()
+    }
+
+    /// See [`SemaphoreLimiter::try_acquire`].
+    ///
+    /// # Errors
+    /// If there is no room.
+    #[inline]
+    pub fn try_acquire(&mut self, now: Time, ask: &Ask) -> Result<Permit, Rejection> {
+        self.settle(now);
+        let answer = self.semaphore.try_acquire(now, ask);
+        match &answer {
+            Ok(permit) => self.estimate.admitted(permit.started(), permit.in_flight()),
+            Err(_) => self.estimate.rejected(),
+        }
+        answer
+    }
+
+    /// See [`SemaphoreLimiter::try_acquire_behind`].
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn try_acquire_behind(
+        &mut self,
+        now: Time,
+        ask: &Ask,
+    ) -> (Result<Permit, Rejection>, Wakes<W>) {
+        let answer = self.try_acquire(now, ask);
+        (answer, self.semaphore.serve())
+    }
+
+    /// See [`SemaphoreLimiter::admit`].
+    #[inline]
+    pub fn admit(&mut self, now: Time, ask: &Ask) -> Option<Permit> {
+        self.settle(now);
+        let permit = self.semaphore.admit(now, ask)?;
+        self.estimate.admitted(permit.started(), permit.in_flight());
+        Some(permit)
+    }
+
+    /// See [`SemaphoreLimiter::acquire`].
+    pub fn acquire(&mut self, now: Time, ask: &Ask, waiter: &mut Option<W>) -> Admission {
+        self.settle(now);
+        let admission = self.semaphore.acquire(now, ask, waiter);
+        match &admission {
+            Admission::Admitted(permit) => {
+                self.estimate.admitted(permit.started(), permit.in_flight());
+            }
+            Admission::Waiting(_) | Admission::Rejected(_) => self.estimate.rejected(),
+        }
+        admission
+    }
+
+    /// See [`SemaphoreLimiter::claim`].
+    pub fn claim(&mut self, now: Time, ticket: Ticket) -> (Claim, Wakes<W>) {
+        let (claim, wakes) = self.semaphore.claim(now, ticket);
+        if let Claim::Admitted(permit) = &claim {
+            self.estimate.admitted(permit.started(), permit.in_flight());
+        }
+        (claim, wakes)
+    }
+
+    /// Gives a permit back and learns from it, by the name of what it was for. If the limit
+    /// changes, those whom it makes room for are admitted at once.
+    #[inline]
+    pub fn release(
+        &mut self,
+        now: Time,
+        permit: Permit,
+        operation: Option<&str>,
+        outcome: Outcome,
+    ) -> Wakes<W> {
+        if self.semaphore.is_of_this_life(&permit) {
+            let now = now.max(self.semaphore.latest());
+            self.settle(now);
+            let (started, in_flight) = (permit.started(), permit.in_flight());
+            self.estimate.released(now, Released { started, in_flight, operation, outcome });
+            self.follow(now);
+        }
+        self.semaphore.release(now, permit, outcome)
+    }
+
+    /// Changes the range of the limit, moves the limit into it, and changes the target. What that
+    /// makes room for is admitted at once.
+    ///
+    /// # Errors
+    /// If one is out of its range; then nothing is changed.
+    pub fn update(
+        &mut self,
+        now: Time,
+        min_limit: f64,
+        max_limit: f64,
+        latency_target: Option<Duration>,
+    ) -> Result<Wakes<W>, ConfigError> {
+        self.estimate.update(min_limit, max_limit, latency_target)?;
+        self.semaphore.update(now, self.estimate.limit())
+    }
+
+    /// The state at `now`.
+    #[must_use]
+    pub fn snapshot(&self, now: Time) -> GradientSnapshot {
+        let limiter = self.semaphore.snapshot(now);
+        GradientSnapshot { limiter, because: self.because(), config: *self.config() }
+    }
+
+    /// Lets the limit be lowered by what was not in flight for long.
+    #[inline]
+    fn settle(&mut self, now: Time) {
+        let now = now.max(self.semaphore.latest());
+        if self.estimate.is_due(now) {
+            self.estimate.settle(now, self.semaphore.in_flight());
+            self.follow(now);
+        }
+    }
+
+    /// Nobody is served here: a lower limit makes no room, and after a release comes the rest of
+    /// it.
+    #[inline]
+    fn follow(&mut self, now: Time) {
+        if self.estimate.limit().to_bits() != self.semaphore.limit().to_bits() {
+            // Above 0 and at most 1e9, which is never refused.
+            let _ = self.semaphore.set_limit(now, self.estimate.limit());
+        }
+    }
+}
+
+impl<W> Waitable<W> for GradientLimiter<W> {
+    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
+        self.semaphore.cancel(now, ticket)
+    }
+
+    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: W) -> Wakes<W> {
+        self.semaphore.unreached(now, ticket, waiter)
+    }
+
+    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<W> {
+        self.semaphore.expire(now, home)
+    }
+
+    fn next_expiry(&self) -> Option<Time> {
+        self.semaphore.next_expiry()
+    }
+
+    /// Always: what is admitted and given back is timed.
+    #[inline]
+    fn needs_time(&self) -> bool {
+        true
+    }
+
+    fn latest(&self) -> Time {
+        self.semaphore.latest()
+    }
+
+    fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<Option<W>, W> {
+        self.semaphore.renew(ticket, waiter)
+    }
+
+    fn waits(&self, home: Home) -> bool {
+        self.semaphore.waits(home)
+    }
+
+    fn has_unclaimed(&self) -> bool {
+        self.semaphore.has_unclaimed()
+    }
+
+    fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>
+    where
+        W: 'a,
+    {
+        self.semaphore.waiters()
+    }
+
+    fn take_waiters(&mut self) -> Vec<W> {
+        self.semaphore.take_waiters()
+    }
+
+    /// What was learned is kept; an experiment that was going on is given up.
+    fn reset(&mut self) -> Vec<W> {
+        let waiters = self.semaphore.reset();
+        self.estimate.restart();
+        self.follow(self.semaphore.latest());
+        waiters
+    }
+}

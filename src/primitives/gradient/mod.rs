@@ -1,0 +1,24 @@
+//! A limit that follows latency: the project's own adaptive limiter.
+//!
+//! What was published fails somewhere, each in its own way (see [`limits`](super::limits)). This
+//! one compares the mean latency of a window with a baseline that is kept for each operation,
+//! cuts only if the difference is significant, lets overload never become the baseline, and asks
+//! by an experiment whether latency depends on the limit at all before it takes a slower service
+//! for an overloaded one.
+//!
+//! The parts are apart: `limiter` admits, `estimate` decides, by what `window` sums up, what
+//! `baseline` and `peak` remember and what `shift` finds out.
+
+mod baseline;
+mod because;
+mod config;
+mod estimate;
+mod limiter;
+mod peak;
+pub(crate) mod ranges;
+mod shift;
+mod window;
+
+pub use because::{Because, Cause, Change};
+pub use config::GradientConfig;
+pub use limiter::{GradientLimiter, GradientSnapshot};

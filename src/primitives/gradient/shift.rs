@@ -1,0 +1,277 @@
+use super::baseline::{Baselines, Group};
+use super::window::{Samples, Slowdown};
+use crate::primitives::Time;
+
+/// The limit during a test, as a share of that before.
+const TRIAL: f64 = 0.5;
+/// For how long members are admitted, and at least how many, and for how long at most; in mean
+/// latencies before the test.
+const ADMISSION: f64 = 3.0;
+const MEMBERS: u64 = 30;
+const LONGEST_ADMISSION: f64 = 15.0;
+/// How long is waited for the last of them, in mean latencies.
+const PATIENCE: f64 = 6.0;
+/// It is given up with fewer members than these after so long, in nanoseconds, and in mean
+/// latencies.
+const FEWEST: u64 = 5;
+const GIVE_UP: f64 = 5e9;
+const GIVE_UP_IN_LATENCIES: f64 = 5.0;
+/// Latency that is more than this of what it was at twice the limit does not depend on it.
+const INDEPENDENT: f64 = 0.8;
+
+/// An experiment: whether latency depends on how much is in flight.
+///
+/// At half of the limit a queue is half as long, and what was overloaded is faster; a service that
+/// has become slower is as slow as before. What is judged is a fixed cohort, all who are admitted
+/// within the first 3 mean latencies (and 30 at least): whoever judges those who have finished by
+/// some moment sees the short ones first. Those who have not after a further 6 count as at least
+/// that long.
+#[derive(Clone, Debug)]
+pub(super) struct ShiftTest {
+    began: Time,
+    /// The limit as it was when it began.
+    pub(super) before: f64,
+    /// The limit during the test.
+    pub(super) trial: f64,
+    /// How many times the baseline latency was.
+    slowdown: f64,
+    /// The mean latency before, in nanoseconds.
+    latency: f64,
+    /// Who has finished.
+    pub(super) cohort: Samples,
+    members: u64,
+    unfinished: u64,
+    /// The starts of those, in nanoseconds since it began, summed up.
+    starts: f64,
+    last_start: Time,
+    /// Who starts from here on is no member.
+    end: Option<Time>,
+    overloads: u64,
+}
+
+/// What came of a test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// Latency does not depend on the limit.
+    Shift(Slowdown),
+    /// It does: latency at the trial limit, and whether less was done then.
+    Overload { slowdown: Slowdown, was_idle: bool },
+    /// Too few came to tell.
+    Open,
+}
+
+impl ShiftTest {
+    /// `None` if the limit is too small to be halved, or not `above` what it would be.
+    pub(super) fn begin(
+        now: Time,
+        limit: f64,
+        least: f64,
+        slowdown: f64,
+        latency: f64,
+    ) -> Option<Self> {
+        let trial = (limit * TRIAL).max(1.0).max(least);
+        (trial <= 0.75 * limit).then(|| Self {
+            began: now,
+            before: limit,
+            trial,
+            slowdown,
+            latency,
+            cohort: Samples::new(),
+            members: 0,
+            unfinished: 0,
+            starts: 0.0,
+            last_start: now,
+            end: None,
+            overloads: 0,
+        })
+    }
+
+    /// Somebody was admitted.
+    pub(super) fn admitted(&mut self, started: Time) {
+        self.close(started);
+        if self.is_member(started) {
+            self.members += 1;
+            self.unfinished += 1;
+            self.starts += nanos(self.began, started);
+            self.last_start = started;
+        }
+    }
+
+    /// Somebody is done; whether he is a member.
+    pub(super) fn finished(&mut self, now: Time, started: Time) -> bool {
+        let is_member = self.is_member(started) && self.unfinished > 0;
+        if is_member {
+            self.unfinished -= 1;
+            self.starts = (self.starts - nanos(self.began, started)).max(0.0);
+        }
+        self.close(now);
+        is_member
+    }
+
+    /// What the latency of a member says.
+    pub(super) fn add(&mut self, group: Group, nanos: Option<f64>, is_overload: bool) {
+        self.overloads += u64::from(is_overload);
+        if let Some(nanos) = nanos {
+            self.cohort.add(group, nanos);
+        }
+    }
+
+    /// What came of it, if it is over.
+    pub(super) fn verdict(&self, now: Time, baselines: &Baselines) -> Option<Verdict> {
+        let Some(end) = self.end else {
+            let is_late = nanos(self.began, now) >= self.give_up();
+            return (is_late && self.members < FEWEST).then_some(Verdict::Open);
+        };
+        if self.unfinished > 0 && nanos(end, now) < PATIENCE * self.latency {
+            return None;
+        }
+        let Some(slowdown) = self.slowdown(now, baselines) else {
+            return Some(Verdict::Open);
+        };
+        let share = slowdown.ratio / self.slowdown.max(f64::MIN_POSITIVE);
+        if share > INDEPENDENT && self.overloads == 0 {
+            return Some(Verdict::Shift(slowdown));
+        }
+        // By Little's law: throughput is what is in flight / latency.
+        let throughput = self.trial / self.before / share.max(f64::MIN_POSITIVE);
+        Some(Verdict::Overload { slowdown, was_idle: throughput < 0.9 })
+    }
+
+    /// Whether all members have finished, so that nothing of their latency is a guess.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    fn slowdown(&self, now: Time, baselines: &Baselines) -> Option<Slowdown> {
+        let known = self.cohort.slowdown(baselines)?;
+        let (finished, unfinished) = (self.cohort.all().count as f64, self.unfinished as f64);
+        let so_far = (unfinished * nanos(self.began, now) - self.starts).max(0.0);
+        let expected = known.expected * (finished + unfinished);
+        let ratio = (known.ratio * known.expected * finished + so_far) / expected;
+        Some(Slowdown { ratio, ..known })
+    }
+
+    fn is_member(&self, started: Time) -> bool {
+        started > self.began && self.end.is_none_or(|end| started < end)
+    }
+
+    /// Ends the admission of members, if it is time; never between two of the same moment.
+    fn close(&mut self, now: Time) {
+        if self.end.is_some() || now <= self.last_start {
+            return;
+        }
+        let passed = nanos(self.began, now);
+        let is_enough = self.members >= MEMBERS && passed >= ADMISSION * self.latency;
+        let longest = self.give_up().max(LONGEST_ADMISSION * self.latency);
+        if is_enough || (self.members >= FEWEST && passed >= longest) {
+            self.end = Some(now);
+        }
+    }
+
+    fn give_up(&self) -> f64 {
+        GIVE_UP.max(GIVE_UP_IN_LATENCIES * self.latency)
+    }
+}
+
+fn nanos(from: Time, to: Time) -> f64 {
+    to.since(from).as_nanos() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: u64 = 1_000_000;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * MILLI)
+    }
+
+    fn baselines(nanos: f64) -> Baselines {
+        let mut baselines = Baselines::new();
+        baselines.study(Group::REST, nanos, true);
+        baselines.establish();
+        baselines
+    }
+
+    /// One of 100 ms at a time; the limit was 20, and the latency 200 ms.
+    fn play(latency: impl Fn(u64) -> u64) -> (ShiftTest, Verdict, u64) {
+        let baselines = baselines(50e6);
+        let mut test = ShiftTest::begin(at(0), 20.0, 1.0, 4.0, 200e6).expect("it is large");
+        let mut ends = std::collections::BTreeMap::<u64, Vec<u64>>::new();
+        for now in 1..10_000 {
+            if now % 20 == 0 {
+                test.admitted(at(now));
+                ends.entry(now + latency(now)).or_default().push(now);
+            }
+            for started in ends.remove(&now).unwrap_or_default() {
+                if test.finished(at(now), at(started)) {
+                    let nanos = (now - started) * MILLI;
+                    test.add(Group::REST, Some(nanos as f64), false);
+                }
+                if let Some(verdict) = test.verdict(at(now), &baselines) {
+                    return (test, verdict, now);
+                }
+            }
+        }
+        panic!("no verdict");
+    }
+
+    #[test]
+    fn what_is_as_slow_as_before_has_shifted() {
+        let (test, verdict, now) = play(|_| 200);
+        assert!(matches!(verdict, Verdict::Shift(slowdown) if slowdown.ratio >= 4.0));
+        assert_eq!((test.members, test.unfinished), (30, 0));
+        assert_eq!(now, 800);
+    }
+
+    #[test]
+    fn what_is_faster_was_overloaded() {
+        let (test, verdict, _) = play(|_| 110);
+        assert!(matches!(verdict, Verdict::Overload { was_idle: false, .. }));
+        assert!(test.is_complete());
+        let (_, verdict, _) = play(|_| 150);
+        assert!(matches!(verdict, Verdict::Overload { was_idle: true, .. }));
+    }
+
+    #[test]
+    fn the_unfinished_count_as_at_least_so_long() {
+        // Every third takes for ever: whoever looks at the others alone sees half the latency.
+        let (test, verdict, now) = play(|now| if now % 60 == 0 { 100_000 } else { 100 });
+        assert_eq!((test.members, test.unfinished), (30, 10));
+        assert!(now >= 600 + 1_200, "it was not patient");
+        assert!(matches!(verdict, Verdict::Shift(slowdown) if slowdown.ratio > 8.0));
+    }
+
+    #[test]
+    fn with_too_few_it_stays_open() {
+        let baselines = baselines(50e6);
+        let mut test = ShiftTest::begin(at(0), 20.0, 1.0, 4.0, 200e6).expect("it is large");
+        test.admitted(at(1));
+        assert_eq!(test.verdict(at(4_999), &baselines), None);
+        assert_eq!(test.verdict(at(5_000), &baselines), Some(Verdict::Open));
+        // Of a slow service, later.
+        let test = ShiftTest::begin(at(0), 20.0, 1.0, 4.0, 12e9).expect("it is large");
+        assert_eq!(test.verdict(at(59_999), &baselines), None);
+        assert_eq!(test.verdict(at(60_000), &baselines), Some(Verdict::Open));
+    }
+
+    #[test]
+    fn whoever_was_there_before_is_no_member() {
+        let mut test = ShiftTest::begin(at(5), 20.0, 1.0, 4.0, 200e6).expect("it is large");
+        assert!(!test.finished(at(6), at(1)));
+        assert!(!test.finished(at(6), at(5)));
+        test.admitted(at(5));
+        assert_eq!(test.members, 0);
+        test.admitted(at(6));
+        assert!(test.finished(at(6), at(6)));
+        assert!(!test.finished(at(6), at(6)));
+    }
+
+    #[test]
+    fn what_is_too_small_to_halve_is_not_tested() {
+        assert!(ShiftTest::begin(at(0), 1.3, 1.0, 4.0, 1e6).is_none());
+        assert!(ShiftTest::begin(at(0), 20.0, 20.0, 4.0, 1e6).is_none());
+        assert_eq!(ShiftTest::begin(at(0), 4.0, 3.0, 4.0, 1e6).map(|test| test.trial), Some(3.0));
+    }
+}
