@@ -17,6 +17,7 @@ from sluicegate._clock import Clock, ManualClock
 from sluicegate._core import Acquire, Permit, Rejection, RetryPermit, Take, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
 from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
+from sluicegate._gradient import GradientLimiter, GradientSnapshot
 from sluicegate._limiter import Limit, Limiter
 from sluicegate._queue import CoDelQueue, QueueSnapshot
 from sluicegate._retry_budget import (
@@ -37,6 +38,8 @@ __all__ = [
     "Clock",
     "CoDelQueue",
     "Criticality",
+    "GradientLimiter",
+    "GradientSnapshot",
     "KeyedBucketSnapshot",
     "KeyedTokenBucket",
     "Limit",

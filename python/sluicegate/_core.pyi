@@ -15,6 +15,7 @@ __all__ = [
     "ClassicLimiter",
     "CoDelQueue",
     "Codel",
+    "GradientLimiter",
     "KeyedTokenBucket",
     "ManualClock",
     "Permit",
@@ -249,6 +250,43 @@ class SemaphoreLimiter(BaseLimiter):
 
         Raises:
             ValueError: If `limit` is out of its range.
+        """
+
+@disjoint_base
+class GradientLimiter(BaseLimiter):
+    """See `sluicegate.GradientLimiter`."""
+
+    def __new__(
+        cls,
+        *,
+        initial: float,
+        min_limit: float,
+        max_limit: float,
+        latency_target: float | None,
+        name: str | None = None,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    def update(
+        self,
+        *,
+        min_limit: float | None = None,
+        max_limit: float | None = None,
+        latency_target: float | None = None,
+    ) -> None:
+        """Change what is given; `None` leaves it as it is.
+
+        The limit moves into its range, and what that makes room for is admitted at once. What was
+        learned is kept.
+
+        Args:
+            min_limit: The least that the limit may become, above 0 and at most `max_limit`.
+            max_limit: The most that the limit may become, from `min_limit` to 1e9.
+            latency_target: The mean latency to aim at from now on, in seconds, above 0 and at
+                most 3600.
+
+        Raises:
+            ValueError: If a value is out of its range; then nothing is changed.
+            TypeError: If one is of a wrong type.
         """
 
 @disjoint_base

@@ -5,6 +5,7 @@ use pyo3::types::PyString;
 
 use super::imports;
 use super::limiter::BaseLimiter;
+use super::operation::Operation;
 use super::permit::{self, Permit};
 use super::wait::{
     self, Done, Joined, NEW, OVER, Quest, REFUSED, Stage, Words, refuse_on_event_loop,
@@ -19,7 +20,14 @@ pub(crate) trait Admits: Station {
     fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>>;
     fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission>;
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim>;
-    fn release(&self, py: Python<'_>, right: Right, outcome: Outcome) -> PyResult<()>;
+    /// `operation` is what it was for, if that is known.
+    fn release(
+        &self,
+        py: Python<'_>,
+        right: Right,
+        operation: Option<&Operation>,
+        outcome: Outcome,
+    ) -> PyResult<()>;
     fn count_stray_release(&self);
     fn name(&self) -> &Py<PyString>;
 }

@@ -242,7 +242,13 @@ impl Limits for Classic<Waiter> {
         &mut self.semaphore
     }
 
-    fn release(&mut self, now: Time, right: Right, outcome: Outcome) -> Wakes<Waiter> {
+    fn release(
+        &mut self,
+        now: Time,
+        right: Right,
+        _operation: Option<&str>,
+        outcome: Outcome,
+    ) -> Wakes<Waiter> {
         self.release(now, right, outcome)
     }
 

@@ -70,17 +70,25 @@ fn exact(text: &Bound<'_, PyString>) -> PyResult<Py<PyString>> {
 /// The name of an operation, as far as it is worth keeping: what is no valid text in
 /// it is replaced, and what is longer than any name is cut.
 pub(crate) fn operation(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Box<str>>> {
-    const LONGEST: usize = 256;
     let Some(value) = value else { return Ok(None) };
     let Ok(text) = value.cast::<PyString>() else {
         return Err(wrong_type("operation", "a string or None", value));
     };
-    let text = match text.to_str() {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => text.to_string_lossy(),
+    Ok(Some(operation_text(text).into()))
+}
+
+/// The same of what is known to be a string.
+pub(crate) fn operation_text<'a>(name: &'a Bound<'_, PyString>) -> Cow<'a, str> {
+    const LONGEST: usize = 256;
+    let end_of = |text: &str| {
+        (0..=LONGEST.min(text.len())).rfind(|&end| text.is_char_boundary(end)).unwrap_or(0)
     };
-    let end = (0..=LONGEST.min(text.len())).rfind(|&end| text.is_char_boundary(end));
-    Ok(Some(text[..end.unwrap_or(0)].into()))
+    if let Ok(text) = name.to_str() {
+        Cow::Borrowed(&text[..end_of(text)])
+    } else {
+        let text = name.to_string_lossy();
+        Cow::Owned(text[..end_of(&text)].into())
+    }
 }
 
 /// What is asked for: a cost, and for how long to wait.

@@ -1,6 +1,7 @@
 //! What every limiter is in Python, whatever its limit follows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -9,12 +10,14 @@ use pyo3::types::{PyDict, PyString};
 use super::acquire::{Acquire, Admits, Limiter, acquire_blocking};
 use super::given::Given;
 use super::names::Names;
+use super::operation::Operation;
 use super::permit::Permit;
 use super::rejection::Rejection;
 use super::shared::{Hosted, Shared};
 use super::wait::refuse_on_event_loop;
 use super::waiter::{self, Station, Waiter};
 use super::{config, imports};
+use crate::primitives::gradient::{Because, GradientConfig};
 use crate::primitives::{
     Admission, Ask, Claim, Outcome, Permit as Right, Rejection as Refusal,
     SemaphoreLimiter as Semaphore, Snapshot, Ticket, Time, Wakes,
@@ -22,11 +25,53 @@ use crate::primitives::{
 
 /// A primitive that admits by a semaphore, and may learn from what is given back.
 pub(crate) trait Limits: Hosted {
+    /// Whether it is of use to know which operation ended.
+    const LEARNS_BY_OPERATION: bool = false;
+
     fn semaphore(&self) -> &Semaphore<Waiter>;
     fn semaphore_mut(&mut self) -> &mut Semaphore<Waiter>;
-    fn release(&mut self, now: Time, right: Right, outcome: Outcome) -> Wakes<Waiter>;
+
+    #[inline]
+    fn admit(&mut self, now: Time, ask: &Ask) -> Option<Right> {
+        self.semaphore_mut().admit(now, ask)
+    }
+
+    #[inline]
+    fn try_acquire(&mut self, now: Time, ask: &Ask) -> Result<Right, Refusal> {
+        self.semaphore_mut().try_acquire(now, ask)
+    }
+
+    fn try_acquire_behind(
+        &mut self,
+        now: Time,
+        ask: &Ask,
+    ) -> (Result<Right, Refusal>, Wakes<Waiter>) {
+        self.semaphore_mut().try_acquire_behind(now, ask)
+    }
+
+    fn acquire(&mut self, now: Time, ask: &Ask, waiter: &mut Option<Waiter>) -> Admission {
+        self.semaphore_mut().acquire(now, ask, waiter)
+    }
+
+    fn claim(&mut self, now: Time, ticket: Ticket) -> (Claim, Wakes<Waiter>) {
+        self.semaphore_mut().claim(now, ticket)
+    }
+
+    fn release(
+        &mut self,
+        now: Time,
+        right: Right,
+        operation: Option<&str>,
+        outcome: Outcome,
+    ) -> Wakes<Waiter>;
+
     /// Why the limit is what it is.
     fn because(&self) -> String;
+
+    /// The same in figures, where there are any.
+    fn estimate(&self) -> Option<(Because, GradientConfig)> {
+        None
+    }
 }
 
 /// What the class needs of such a primitive together with its lock and clock.
@@ -39,7 +84,7 @@ pub(crate) trait LimiterCore: Admits {
         operation: Option<Py<PyString>>,
     ) -> PyResult<Py<PyAny>>;
     fn look(&self) -> Figures;
-    fn snapshot(&self, now: Time) -> (Snapshot, Option<Time>, String);
+    fn snapshot(&self, now: Time) -> State;
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
     fn clear(&self);
 }
@@ -49,6 +94,13 @@ pub(crate) struct Figures {
     in_flight: u64,
     waiting: usize,
     saturation: f64,
+}
+
+pub(crate) struct State {
+    limiter: Snapshot,
+    next_expiry: Option<Time>,
+    because: String,
+    estimate: Option<(Because, GradientConfig)>,
 }
 
 /// What all limiters are, whatever their limit follows.
@@ -148,7 +200,7 @@ impl BaseLimiter {
     /// The values of a snapshot, by name.
     fn _snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let now = self.core.clock().now(py)?;
-        let (snapshot, next_expiry, because) = self.core.snapshot(now);
+        let State { limiter: snapshot, next_expiry, because, estimate } = self.core.snapshot(now);
         let values = PyDict::new(py);
         values.set_item("name", self.core.name())?;
         values.set_item("limit", snapshot.limit)?;
@@ -163,6 +215,17 @@ impl BaseLimiter {
         values.set_item("revoked", snapshot.revoked)?;
         values.set_item("stray_releases", snapshot.stray_releases)?;
         values.set_item("next_expiry", next_expiry.map(Time::as_secs_f64))?;
+        if let Some((because, config)) = estimate {
+            let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
+            values.set_item("min_limit", config.min_limit)?;
+            values.set_item("max_limit", config.max_limit)?;
+            values.set_item("latency_target", seconds(config.latency_target))?;
+            values.set_item("baseline", seconds(because.baseline))?;
+            values.set_item("recent", seconds(because.recent))?;
+            values.set_item("slowdown", because.slowdown)?;
+            values.set_item("significance", because.significance)?;
+            values.set_item("cap", because.cap)?;
+        }
         Ok(values)
     }
 
@@ -189,22 +252,20 @@ pub(crate) fn name(py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult
 impl<P: Limits> Admits for Shared<P> {
     fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>> {
         self.with_time(py, |state, now| {
-            let state = state.semaphore_mut();
-            if state.is_home_wanted() { None } else { state.admit(now, ask) }
+            if state.semaphore().is_home_wanted() { None } else { state.admit(now, ask) }
         })
     }
 
     fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission> {
         // What is not taken into the line is dropped after the lock.
         let mut waiter = Some(waiter);
-        let (admission, checked) = self.change(py, |state, now| {
-            (state.semaphore_mut().acquire(now, ask, &mut waiter), Wakes::none())
-        })?;
+        let (admission, checked) =
+            self.change(py, |state, now| (state.acquire(now, ask, &mut waiter), Wakes::none()))?;
         let Err(error) = checked else {
             return Ok(admission);
         };
         match admission {
-            Admission::Admitted(right) => self.release(py, right, Outcome::Ignored)?,
+            Admission::Admitted(right) => self.release(py, right, None, Outcome::Ignored)?,
             Admission::Waiting(ticket) => self.cancel(py, ticket)?,
             Admission::Rejected(_) => {}
         }
@@ -212,19 +273,28 @@ impl<P: Limits> Admits for Shared<P> {
     }
 
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim> {
-        let (claim, delivered) =
-            self.change_surely(py, |state, now| state.semaphore_mut().claim(now, ticket));
+        let (claim, delivered) = self.change_surely(py, |state, now| state.claim(now, ticket));
         let Err(error) = delivered else {
             return Ok(claim);
         };
         if let Claim::Admitted(right) = claim {
-            self.release(py, right, Outcome::Ignored)?;
+            self.release(py, right, None, Outcome::Ignored)?;
         }
         Err(error)
     }
 
-    fn release(&self, py: Python<'_>, right: Right, outcome: Outcome) -> PyResult<()> {
-        self.change_surely(py, |state, now| ((), state.release(now, right, outcome))).1
+    fn release(
+        &self,
+        py: Python<'_>,
+        right: Right,
+        operation: Option<&Operation>,
+        outcome: Outcome,
+    ) -> PyResult<()> {
+        // Read before the lock, and let go of after it.
+        let name = operation.filter(|_| P::LEARNS_BY_OPERATION).and_then(|name| name.get(py));
+        let text = name.as_ref().map(|name| config::operation_text(name.bind(py)));
+        let text = text.as_deref();
+        self.change_surely(py, |state, now| ((), state.release(now, right, text, outcome))).1
     }
 
     fn count_stray_release(&self) {
@@ -245,8 +315,7 @@ impl<P: Limits> LimiterCore for Shared<P> {
     ) -> PyResult<Py<PyAny>> {
         let py = owner.py();
         let answer = self.with_time(py, |state, now| {
-            let state = state.semaphore_mut();
-            (!state.is_home_wanted()).then(|| state.try_acquire(now, &ask))
+            (!state.semaphore().is_home_wanted()).then(|| state.try_acquire(now, &ask))
         })?;
         let answer = match answer {
             Some(answer) => answer,
@@ -276,8 +345,13 @@ impl<P: Limits> LimiterCore for Shared<P> {
         })
     }
 
-    fn snapshot(&self, now: Time) -> (Snapshot, Option<Time>, String) {
-        self.with(|state| (state.semaphore().snapshot(now), state.next_expiry(), state.because()))
+    fn snapshot(&self, now: Time) -> State {
+        self.with(|state| State {
+            limiter: state.semaphore().snapshot(now),
+            next_expiry: state.next_expiry(),
+            because: state.because(),
+            estimate: state.estimate(),
+        })
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -298,10 +372,10 @@ fn try_acquire_from_here<P: Limits>(
 ) -> PyResult<Result<Right, Refusal>> {
     ask.home = Some(waiter::home(py)?);
     let (answer, delivered) =
-        shared.change(py, |state, now| state.semaphore_mut().try_acquire_behind(now, &ask))?;
+        shared.change(py, |state, now| state.try_acquire_behind(now, &ask))?;
     if let Err(error) = delivered {
         // What was admitted goes back.
-        let returned = answer.map(|right| shared.release(py, right, Outcome::Ignored));
+        let returned = answer.map(|right| shared.release(py, right, None, Outcome::Ignored));
         return Err(returned.ok().and_then(Result::err).unwrap_or(error));
     }
     Ok(answer)

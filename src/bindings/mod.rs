@@ -18,12 +18,14 @@ mod config;
 mod exit;
 mod fork;
 mod given;
+mod gradient;
 mod imports;
 mod interpreters;
 mod keyed_bucket;
 mod limiter;
 mod locked;
 mod names;
+mod operation;
 mod permit;
 mod queue;
 mod rejection;
@@ -48,8 +50,8 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, bucket, classic, clock, codel, exit, fork, interpreters, keyed_bucket, limiter,
-        permit, queue, rejection, retry_budget, retry_permit, semaphore, throttle,
+        acquire, bucket, classic, clock, codel, exit, fork, gradient, interpreters, keyed_bucket,
+        limiter, permit, queue, rejection, retry_budget, retry_permit, semaphore, throttle,
         token_retry_budget,
     };
 
@@ -65,6 +67,7 @@ mod _core {
         module.add_class::<classic::Window>()?;
         module.add_class::<clock::ManualClock>()?;
         module.add_class::<codel::Codel>()?;
+        module.add_class::<gradient::GradientLimiter>()?;
         module.add_class::<keyed_bucket::KeyedTokenBucket>()?;
         module.add_class::<limiter::BaseLimiter>()?;
         module.add_class::<permit::Permit>()?;

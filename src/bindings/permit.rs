@@ -2,7 +2,6 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyResourceWarning, PyRuntimeError, PyTimeoutError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -10,6 +9,7 @@ use pyo3::types::PyString;
 
 use super::acquire::Limiter;
 use super::given::Given;
+use super::operation::Operation;
 use super::slot::Slot;
 use super::wait::Place;
 use super::{config, exit, imports};
@@ -27,7 +27,7 @@ pub(crate) struct Permit {
     /// The index of an outcome that was set to overrule the classification;
     /// [`NOT_SET`] otherwise.
     outcome: AtomicU8,
-    operation: Mutex<Option<Py<PyString>>>,
+    operation: Operation,
 }
 
 const NOT_SET: u8 = u8::MAX;
@@ -55,7 +55,7 @@ impl Permit {
             place: Place::default(),
             waited: AtomicU64::new(waited),
             outcome: AtomicU8::new(NOT_SET),
-            operation: Mutex::new(operation),
+            operation: Operation::new(operation),
         }
     }
 
@@ -95,7 +95,7 @@ impl Permit {
             return Ok(());
         };
         let outcome = self.chosen_outcome().unwrap_or_else(classify);
-        self.limiter.release(py, right, outcome)
+        self.limiter.release(py, right, Some(&self.operation), outcome)
     }
 
     fn chosen_outcome(&self) -> Option<Outcome> {
@@ -132,14 +132,12 @@ impl Permit {
     /// What kind of work it is for; may be set until the release.
     #[getter]
     fn operation(&self, py: Python<'_>) -> Option<Py<PyString>> {
-        self.operation.lock().as_ref().map(|operation| operation.clone_ref(py))
+        self.operation.get(py)
     }
 
     #[setter]
     fn set_operation(&self, value: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        let value = config::text("operation", value)?;
-        let old = std::mem::replace(&mut *self.operation.lock(), value);
-        drop(old);
+        self.operation.set(config::text("operation", value)?);
         Ok(())
     }
 
@@ -197,7 +195,7 @@ impl Drop for Permit {
         if let Some(right) = self.right.take_mut() {
             in_destructor(|py| {
                 let name = self.limiter.name().bind(py).to_string();
-                self.limiter.release(py, right, Outcome::Ignored)?;
+                self.limiter.release(py, right, Some(&self.operation), Outcome::Ignored)?;
                 let text = format!("a permit of {name:?} was never released; it is given back now");
                 let text = CString::new(text).unwrap_or_default();
                 PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &text, 1)

@@ -63,7 +63,13 @@ impl Limits for Semaphore<Waiter> {
     }
 
     #[inline]
-    fn release(&mut self, now: Time, right: Right, outcome: Outcome) -> Wakes<Waiter> {
+    fn release(
+        &mut self,
+        now: Time,
+        right: Right,
+        _operation: Option<&str>,
+        outcome: Outcome,
+    ) -> Wakes<Waiter> {
         self.release(now, right, outcome)
     }
 

@@ -7,6 +7,7 @@ mod checks;
 mod classic;
 mod codel;
 mod format;
+mod gradient;
 mod keyed_bucket;
 mod limiter;
 mod loops;
@@ -26,7 +27,7 @@ use codel::Controller;
 use keyed_bucket::KeyedBucket;
 use limiter::Limiter;
 use queue::Queue;
-use sluicegate::primitives::{ClassicLimiter, SemaphoreLimiter};
+use sluicegate::primitives::{ClassicLimiter, GradientLimiter, SemaphoreLimiter};
 use throttle::Throttle;
 use token_budget::TokenBudget;
 
@@ -38,6 +39,9 @@ pub fn play(text: &str) -> Result<(), String> {
     match file.subject.as_str() {
         "limiter" if file.kind() == Some("semaphore") => {
             player::play::<OnLoops<Limiter<SemaphoreLimiter<_>>>>(file)
+        }
+        "limiter" if file.kind() == Some("latency") => {
+            player::play::<OnLoops<Limiter<GradientLimiter<_>>>>(file)
         }
         "limiter" => player::play::<OnLoops<Limiter<ClassicLimiter<_>>>>(file),
         "throttle" => player::play::<Throttle>(file),

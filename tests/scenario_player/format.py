@@ -10,6 +10,7 @@ from scenario_player.budgets import Budget, TokenBudget
 from scenario_player.checks import ScenarioError, naming_step
 from scenario_player.classic import ALGORITHMS, Classic
 from scenario_player.codel import Controller
+from scenario_player.gradient import Gradient
 from scenario_player.kinds import (
     Keys,
     are_tables,
@@ -71,10 +72,16 @@ def subject_of(scenario: Scenario) -> tuple[str, type[Subject]]:
     match [table for table in SUBJECTS if table in scenario]:
         case ["limiter"] if is_classic(scenario["limiter"]):
             return "limiter", Classic
+        case ["limiter"] if is_of_kind("latency", scenario["limiter"]):
+            return "limiter", Gradient
         case [table]:
             return table, SUBJECTS[table]
         case tables:
             raise ScenarioError(f"one table has to say what is played: {tables}")
+
+
+def is_of_kind(kind: str, limiter: object) -> bool:
+    return isinstance(limiter, dict) and limiter.get("kind") == kind
 
 
 def is_classic(limiter: object) -> bool:
