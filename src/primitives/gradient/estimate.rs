@@ -36,6 +36,8 @@ const PEAK: f64 = 60e9;
 const PEAK_IN_LATENCIES: f64 = 20.0;
 /// A sample counts as at most so long, in nanoseconds: clocks may jump.
 const LONGEST: f64 = 4_000e9;
+/// By how much a limit grows in a round trip when latency is as without load.
+const GROWTH: f64 = 0.5;
 const MOST_SIGNIFICANCE: f64 = 1_000.0;
 
 /// The limit, by what is admitted, rejected and released.
@@ -55,6 +57,9 @@ pub(super) struct Estimate {
     test: Option<Box<ShiftTest>>,
     /// How many cuts there were in a row, and the limit before them.
     cuts: u32,
+    /// What took too long since then, and what was expected of it; half of it is forgotten
+    /// with each cut.
+    slow: (f64, f64),
     before_cuts: f64,
     last_cut: Option<Time>,
     next_test: Time,
@@ -93,6 +98,7 @@ impl Estimate {
             peak: Peak::new(),
             test: None,
             cuts: 0,
+            slow: (0.0, 0.0),
             before_cuts: config.initial,
             last_cut: None,
             next_test: Time::ZERO,
@@ -255,11 +261,28 @@ impl Estimate {
             let cause = self.what_is_seen();
             // A tiny limit would jump, and a large one would creep.
             let step = (self.limit.sqrt() / 2.0).max(self.limit.min(1.0));
-            let aim = if is_reached { self.limit + step } else { self.limit };
+            let step = step.max(GROWTH * self.limit * self.headroom(slowdown) * self.window.round_trips(now));
+            let aim = if is_reached || !is_light { self.limit + step } else { self.limit };
             self.move_to(aim, cause);
         } else {
             self.hold(self.what_is_seen());
         }
+    }
+
+    /// How far latency is certainly below what is tolerated, from 0 to 1.
+    fn headroom(&self, slowdown: Option<Slowdown>) -> f64 {
+        let Some(slowdown) = slowdown else { return 0.0 };
+        let share = match self.config.latency_target {
+            Some(target) => {
+                let sums = self.window.samples.all();
+                1.0 - (sums.mean() + SIGNIFICANT * sums.standard_error()) / as_nanos(target)
+            }
+            None => {
+                let most = slowdown.ratio + SIGNIFICANT * slowdown.error;
+                (TOLERANCE - most) / (TOLERANCE - 1.0)
+            }
+        };
+        share.clamp(0.0, 1.0)
     }
 
     /// What latency and overload say against the limit, from 0.5 to 1, which is nothing.
@@ -286,21 +309,26 @@ impl Estimate {
 
     /// At most once in a mean latency: what was cut shows in those who are admitted afterwards.
     fn cut(&mut self, now: Time, gradient: f64, share: f64) {
+        if self.cuts == 0 {
+            self.before_cuts = self.limit;
+            self.slow = (0.0, 0.0);
+        }
+        let count = self.window.samples.all().count as f64;
+        let expected = self.because.baseline.map_or(0.0, as_nanos) * count;
+        self.slow.0 += self.because.slowdown * expected;
+        self.slow.1 += expected;
         let is_early =
             self.last_cut.is_some_and(|at| (now.since(at).as_nanos() as f64) < self.latency);
         if is_early {
             self.hold(Cause::Early);
             return;
         }
-        if self.cuts == 0 {
-            self.before_cuts = self.limit;
-        }
         self.cuts = self.cuts.saturating_add(1);
         let is_overload = share >= OVERLOAD_SHARE;
         let may_test = self.config.latency_target.is_none() && !is_overload;
         if may_test && self.cuts >= CUTS && now >= self.next_test {
             let least = self.config.min_limit;
-            let slowdown = self.because.slowdown;
+            let slowdown = self.slow.0 / self.slow.1.max(1.0);
             let test = ShiftTest::begin(now, self.limit, least, slowdown, self.latency);
             if let Some(test) = test {
                 let trial = test.trial;
@@ -310,6 +338,7 @@ impl Estimate {
             }
         }
         self.last_cut = Some(now);
+        self.slow = (self.slow.0 / 2.0, self.slow.1 / 2.0);
         let cause = if is_overload { Cause::Overload } else { self.what_is_seen() };
         self.move_to(self.limit * (1.0 - SMOOTHING + SMOOTHING * gradient), cause);
     }

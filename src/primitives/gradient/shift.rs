@@ -9,6 +9,8 @@ const TRIAL: f64 = 0.5;
 const ADMISSION: f64 = 3.0;
 const MEMBERS: u64 = 30;
 const LONGEST_ADMISSION: f64 = 15.0;
+/// Until the standard error of their mean latency is this share of it.
+const CERTAIN: f64 = 0.08;
 /// How long is waited for the last of them, in mean latencies.
 const PATIENCE: f64 = 6.0;
 /// It is given up with fewer members than these after so long, in nanoseconds, and in mean
@@ -16,8 +18,6 @@ const PATIENCE: f64 = 6.0;
 const FEWEST: u64 = 5;
 const GIVE_UP: f64 = 5e9;
 const GIVE_UP_IN_LATENCIES: f64 = 5.0;
-/// Latency that is more than this of what it was at twice the limit does not depend on it.
-const INDEPENDENT: f64 = 0.8;
 
 /// An experiment: whether latency depends on how much is in flight.
 ///
@@ -129,7 +129,8 @@ impl ShiftTest {
             return Some(Verdict::Open);
         };
         let share = slowdown.ratio / self.slowdown.max(f64::MIN_POSITIVE);
-        if share > INDEPENDENT && self.overloads == 0 {
+        // In the middle between what an overloaded service does and one that is not.
+        if share > (self.trial / self.before).sqrt() && self.overloads == 0 {
             return Some(Verdict::Shift(slowdown));
         }
         // By Little's law: throughput is what is in flight / latency.
@@ -161,11 +162,19 @@ impl ShiftTest {
             return;
         }
         let passed = nanos(self.began, now);
-        let is_enough = self.members >= MEMBERS && passed >= ADMISSION * self.latency;
+        let is_enough = self.members >= MEMBERS
+            && passed >= ADMISSION * self.latency
+            && (passed >= LONGEST_ADMISSION * self.latency || self.is_certain());
         let longest = self.give_up().max(LONGEST_ADMISSION * self.latency);
         if is_enough || (self.members >= FEWEST && passed >= longest) {
             self.end = Some(now);
         }
+    }
+
+    /// Whether the mean of those who have finished is known well enough.
+    fn is_certain(&self) -> bool {
+        let all = self.cohort.all();
+        all.count * 2 >= self.members && all.standard_error() <= CERTAIN * all.mean()
     }
 
     fn give_up(&self) -> f64 {

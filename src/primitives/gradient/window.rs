@@ -177,6 +177,13 @@ impl Window {
             || open >= LONG.max(LONG_IN_LATENCIES * latency)
     }
 
+    /// How many mean latencies it has been open, at most 1.
+    pub(super) fn round_trips(&self, now: Time) -> f64 {
+        let open = self.since.map_or(0.0, |since| now.since(since).as_nanos() as f64);
+        let latency = self.samples.all().mean();
+        if open < latency { open / latency } else { 1.0 }
+    }
+
     pub(super) fn overload_share(&self) -> f64 {
         self.overloads as f64 / self.ended.max(1) as f64
     }

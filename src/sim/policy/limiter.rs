@@ -6,8 +6,8 @@ use crate::primitives::limits::{
     VegasConfig, WindowConfig,
 };
 use crate::primitives::{
-    Admission, Ask, Claim, ClassicLimiter, Criticality, Home, Outcome, Permit, Rejection,
-    SemaphoreLimiter, Ticket, Time, Waitable, Wakes,
+    Admission, Ask, Claim, ClassicLimiter, Criticality, GradientLimiter, Home, Outcome, Permit,
+    Rejection, SemaphoreLimiter, Ticket, Time, Waitable, Wakes,
 };
 use crate::sim::job::JobId;
 use crate::sim::scenario::Error;
@@ -23,6 +23,7 @@ pub(crate) struct Limiter {
 enum Kind {
     Semaphore(Box<SemaphoreLimiter<JobId>>),
     Classic(Box<ClassicLimiter<JobId>>),
+    Adaptive(Box<GradientLimiter<JobId>>),
 }
 
 macro_rules! each {
@@ -30,12 +31,14 @@ macro_rules! each {
         match &$limiter.kind {
             Kind::Semaphore($inner) => $action,
             Kind::Classic($inner) => $action,
+            Kind::Adaptive($inner) => $action,
         }
     };
     ($limiter:expr, $inner:ident => $action:expr) => {
         match &mut $limiter.kind {
             Kind::Semaphore($inner) => $action,
             Kind::Classic($inner) => $action,
+            Kind::Adaptive($inner) => $action,
         }
     };
 }
@@ -56,6 +59,10 @@ impl Limiter {
         let (kind, wait) = match link {
             Link::Fixed(link) => {
                 (Kind::Semaphore(Box::new(SemaphoreLimiter::new(link.limit)?)), link.wait)
+            }
+            Link::Adaptive(link) => {
+                let config = link.config();
+                (Kind::Adaptive(Box::new(GradientLimiter::new(config)?)), link.wait)
             }
             Link::Aimd(link) => {
                 let mut config = AimdConfig::default();
@@ -142,9 +149,13 @@ impl Limiter {
         now: Time,
         permit: Permit,
         outcome: Outcome,
-        _operation: Option<&str>,
+        operation: Option<&str>,
     ) -> Wakes<JobId> {
-        each!(self, limiter => limiter.release(now, permit, outcome))
+        match &mut self.kind {
+            Kind::Semaphore(limiter) => limiter.release(now, permit, outcome),
+            Kind::Classic(limiter) => limiter.release(now, permit, outcome),
+            Kind::Adaptive(limiter) => limiter.release(now, permit, operation, outcome),
+        }
     }
 
     pub(crate) fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<JobId> {

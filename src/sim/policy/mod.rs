@@ -16,6 +16,7 @@ pub(super) use limiter::{Admitted, Limiter};
 use super::scenario::{Error, Faulty};
 use super::seconds;
 use crate::primitives::QueueConfig;
+use crate::primitives::gradient::GradientConfig;
 
 /// What a request passes, one after the other, before it is served; nothing by
 /// default.
@@ -34,6 +35,8 @@ pub(super) enum Link {
     /// A [`CoDelQueue`](crate::primitives::CoDelQueue).
     Codel(CodelLink),
     Fixed(FixedLink),
+    /// The [`GradientLimiter`](crate::primitives::GradientLimiter).
+    Adaptive(AdaptiveLink),
     Aimd(ClassicLink),
     Vegas(ClassicLink),
     Gradient(ClassicLink),
@@ -83,6 +86,30 @@ pub(super) struct FixedLink {
 impl Default for FixedLink {
     fn default() -> Self {
         Self { limit: 20.0, wait: 0.0 }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct AdaptiveLink {
+    pub(super) initial: Option<f64>,
+    pub(super) min_limit: Option<f64>,
+    pub(super) max_limit: Option<f64>,
+    /// In seconds.
+    pub(super) latency_target: Option<f64>,
+    /// How long a request may wait in line, in seconds.
+    pub(super) wait: f64,
+}
+
+impl AdaptiveLink {
+    fn config(&self) -> GradientConfig {
+        let default = GradientConfig::default();
+        GradientConfig {
+            initial: self.initial.unwrap_or(default.initial),
+            min_limit: self.min_limit.unwrap_or(default.min_limit),
+            max_limit: self.max_limit.unwrap_or(default.max_limit),
+            latency_target: self.latency_target.map(seconds),
+        }
     }
 }
 
@@ -141,6 +168,7 @@ impl fmt::Display for Link {
             Self::Fifo(_) => ("fifo", false),
             Self::Codel(_) => ("codel", false),
             Self::Fixed(_) => ("fixed", false),
+            Self::Adaptive(_) => ("adaptive", false),
             Self::Aimd(link) => ("aimd", link.windowed),
             Self::Vegas(link) => ("vegas", link.windowed),
             Self::Gradient(link) => ("gradient", link.windowed),
@@ -174,13 +202,14 @@ impl FromStr for Link {
         match name {
             "fifo" if !windowed => Ok(Self::Fifo(FifoLink::default())),
             "codel" if !windowed => Ok(Self::Codel(CodelLink::default())),
+            "adaptive" if !windowed => Ok(Self::Adaptive(AdaptiveLink::default())),
             "fixed" if !windowed => Ok(Self::Fixed(FixedLink::default())),
             "aimd" => Ok(Self::Aimd(classic())),
             "vegas" => Ok(Self::Vegas(classic())),
             "gradient" => Ok(Self::Gradient(classic())),
             "gradient2" => Ok(Self::Gradient2(classic())),
             _ => Err(Error(format!(
-                "policy must be none or links joined by \"+\": fifo, codel, fixed, aimd, vegas, \
+                "policy must be none or links joined by \"+\": fifo, codel, fixed, adaptive, aimd, vegas, \
                  gradient, gradient2 (the last four also with \"/windowed\"), got {text:?}"
             ))),
         }
