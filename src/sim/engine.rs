@@ -14,14 +14,18 @@ use super::stage::{StageRun, Task};
 use super::trace::Trace;
 use crate::primitives::{Outcome, RetryPermit, Time};
 
+/// What is kept of each attempt takes about 100 bytes.
+const MOST_ATTEMPTS: usize = 20_000_000;
+
 /// Plays a scenario with a seed, in virtual time. The same seed gives the same
 /// result, whatever the machine; and with another policy the same requests.
 ///
 /// # Errors
-/// If a file that it names cannot be read.
+/// If a file that it names cannot be read, or if more than 2e7 attempts are made, which
+/// would fill the memory.
 pub fn simulate(scenario: &Scenario, seed: u64) -> Result<Report, Error> {
     let mut simulation = Simulation::new(scenario, seed)?;
-    simulation.run();
+    simulation.run()?;
     Ok(Report::new(scenario, seed, &simulation.record))
 }
 
@@ -109,7 +113,7 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    fn run(&mut self) {
+    fn run(&mut self) -> Result<(), Error> {
         self.begin();
         let horizon = self.end.after(super::seconds(self.scenario.seconds + 60.0));
         while let Some((at, event)) = self.events.next() {
@@ -121,7 +125,16 @@ impl<'a> Simulation<'a> {
             self.settle();
             self.most_waiting = self.most_waiting.max(self.waiting());
             self.most_in_flight = self.most_in_flight.max(self.in_flight());
+            if self.record.attempts.len() > MOST_ATTEMPTS {
+                let (at, seconds) = (at.as_secs_f64(), self.scenario.seconds);
+                return Err(Error(format!(
+                    "{}: more than {MOST_ATTEMPTS} attempts within {at} of {seconds} s; lower the \
+                     rates, attempts or seconds",
+                    self.scenario.name
+                )));
+            }
         }
+        Ok(())
     }
 
     fn begin(&mut self) {

@@ -1,6 +1,6 @@
 //! What a load scenario says, as it stands in its file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,9 @@ use super::expect::Expectation;
 use super::policy::Policy;
 use super::trace::Trace;
 use crate::primitives::{ConfigError, Criticality, Outcome};
+
+/// How many points a series may have.
+const MOST_STEPS: f64 = 1e6;
 
 /// What is wrong with a scenario: what, where, and what it may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -323,7 +326,11 @@ impl Scenario {
     pub fn load(path: &Path) -> Result<Vec<Self>, Error> {
         let named = |error: String| Error(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
-        let value: Value = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
+        let table: toml::Table = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
+        for (key, value) in &table {
+            check_finite(key, value).map_err(|Error(error)| named(error))?;
+        }
+        let value = serde_json::to_value(table).map_err(|error| named(error.to_string()))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::from_value(value, &name, folder).map_err(|Error(error)| named(error))
@@ -363,6 +370,13 @@ impl Scenario {
             folder.clone_into(&mut scenario.folder);
             scenario.check()?;
         }
+        let mut names = BTreeSet::new();
+        if let Some(twin) = scenarios.iter().find(|scenario| !names.insert(&scenario.name)) {
+            return Err(Error(format!(
+                "each variant needs a name of its own, got {:?}",
+                twin.name
+            )));
+        }
         Ok(scenarios)
     }
 
@@ -383,7 +397,8 @@ impl Scenario {
 
     fn check(&self) -> Result<(), Error> {
         self.seconds.is_within(1e-3..=1e6, "seconds", "a number")?;
-        self.step.is_within(1e-3..=1e6, "step", "a number of seconds")?;
+        let least = (self.seconds / MOST_STEPS).max(1e-3);
+        self.step.is_within(least..=1e6, "step", "a number of seconds")?;
         (self.seeds as f64).is_within(1.0..=1000.0, "seeds", "an integer")?;
         for (what, count) in [("arrivals", self.arrivals.len()), ("stage", self.stages.len())] {
             (count as f64).is_within(1.0..=100.0, what, "a list of tables, in number")?;
@@ -491,6 +506,22 @@ impl Stage {
             stops.every.is_within(1e-3..=1e6, "stops.every", "a number of seconds")?;
         }
         self.rejection_cost.is_within(0.0..=1e6, "rejection_cost", "a number of seconds")
+    }
+}
+
+/// JSON has no other numbers, and would take them for what is not given.
+fn check_finite(parameter: &str, value: &toml::Value) -> Result<(), Error> {
+    match value {
+        toml::Value::Float(number) if !number.is_finite() => {
+            Err(Error(format!("{parameter} must be a finite number, got {number}")))
+        }
+        toml::Value::Array(values) => {
+            values.iter().try_for_each(|value| check_finite(parameter, value))
+        }
+        toml::Value::Table(table) => table
+            .iter()
+            .try_for_each(|(key, value)| check_finite(&format!("{parameter}.{key}"), value)),
+        _ => Ok(()),
     }
 }
 
