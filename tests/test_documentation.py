@@ -182,7 +182,7 @@ def from_python() -> Iterator[tuple[str, object]]:
         module = importlib.import_module(module_name)
         yield module_name, module
         for name in module.__all__:
-            value = inspect.getattr_static(module, name)
+            value = getattr(module, name)
             if not (inspect.isclass(value) or inspect.isfunction(value)):
                 continue  # a constant or a type alias, which cannot have docs of their own
             yield f"{module_name}.{name}", value

@@ -6,6 +6,8 @@ what it cannot do it refuses early, cheaply, on purpose and counted.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sluicegate._bucket import (
     BucketSnapshot,
     KeyedBucketSnapshot,
@@ -30,6 +32,9 @@ from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._snapshot import Snapshot
 from sluicegate._throttle import AdaptiveThrottle, ThrottleSnapshot
 
+if TYPE_CHECKING:
+    from sluicegate.simulation import Result, simulate
+
 __all__ = [
     "Acquire",
     "AdaptiveThrottle",
@@ -52,6 +57,7 @@ __all__ = [
     "Reason",
     "Rejected",
     "Rejection",
+    "Result",
     "RetryBudget",
     "RetryBudgetSnapshot",
     "RetryPermit",
@@ -65,4 +71,16 @@ __all__ = [
     "TokenRetryBudget",
     "TokenRetryBudgetSnapshot",
     "__version__",
+    "simulate",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the simulator once it is asked for: no service needs it."""
+    if name not in ("Result", "simulate"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sluicegate import simulation
+
+    found: object = getattr(simulation, name)
+    globals()[name] = found
+    return found

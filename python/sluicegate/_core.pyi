@@ -28,11 +28,26 @@ __all__ = [
     "TokenRetryBudget",
     "Window",
     "__version__",
+    "simulate",
+    "variants",
 ]
 
 _T = TypeVar("_T")
 
 __version__: str
+
+def simulate(
+    path: str,
+    json: str | None,
+    variant: str | None,
+    policy: str | None,
+    seed: int,
+    /,
+) -> str:
+    """Play a scenario; see `sluicegate.simulate`."""
+
+def variants(path: str, json: str | None, /) -> list[tuple[str, int]]:
+    """Name the variants of a scenario, and say with how many seeds each is judged."""
 
 @final
 class Rejection:

@@ -33,6 +33,7 @@ mod retry_budget;
 mod retry_permit;
 mod semaphore;
 mod shared;
+mod simulate;
 mod slot;
 mod sync;
 mod throttle;
@@ -51,8 +52,8 @@ mod _core {
 
     use super::{
         acquire, bucket, classic, clock, codel, exit, fork, gradient, interpreters, keyed_bucket,
-        limiter, permit, queue, rejection, retry_budget, retry_permit, semaphore, throttle,
-        token_retry_budget,
+        limiter, permit, queue, rejection, retry_budget, retry_permit, semaphore, simulate,
+        throttle, token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -79,6 +80,8 @@ mod _core {
         module.add_class::<semaphore::SemaphoreLimiter>()?;
         module.add_class::<throttle::AdaptiveThrottle>()?;
         module.add_class::<token_retry_budget::TokenRetryBudget>()?;
+        module.add_function(wrap_pyfunction!(simulate::simulate, module)?)?;
+        module.add_function(wrap_pyfunction!(simulate::variants, module)?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         exit::install(module.py())?;
         fork::install(module.py())
