@@ -1,7 +1,7 @@
 # The one door: everything below sets up what it needs on a machine that has
 # rustc, Python 3.11 or newer, and make.
 
-.PHONY: help demo test test-all test-rust test-python bench lint format lock clean
+.PHONY: help demo test test-all test-rust test-python results bench lint format lock clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SHELL := /bin/sh
@@ -19,6 +19,7 @@ help:
 	@echo "make demo      a protected and an unprotected service under three times their capacity"
 	@echo "make test      lint, the Rust tests, and the Python tests against the built wheel"
 	@echo "make test-all  the same with full counts, on every CPython that is found"
+	@echo "make results   writes what comes of the load scenarios, after a change that is meant to change it"
 	@echo "make bench     what it costs, beside what else one could use"
 	@echo "make lint      the linters alone"
 	@echo "make format    formats everything"
@@ -39,6 +40,9 @@ test-python: $(WHEEL)
 test-all: lint $(WHEEL)
 	SLUICEGATE_TEST_FULL=1 cargo test --quiet
 	sh tests/every-python.sh
+
+results:
+	SLUICEGATE_WRITE_RESULTS=1 cargo test --quiet --test load
 
 bench: $(WHEEL)
 	cargo bench --quiet
