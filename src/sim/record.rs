@@ -212,10 +212,10 @@ impl Slice {
     }
 }
 
-/// In seconds, of sorted nanoseconds: the least that as many are at or below; 0 of
-/// none.
+/// In seconds, of sorted nanoseconds: the least that as many are at or below; not a
+/// number of none, which is within no bound.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a length
 fn quantile(sorted: &[u64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).map_or(0.0, |nanos| *nanos as f64 / 1e9)
+    sorted.get(rank.saturating_sub(1)).map_or(f64::NAN, |nanos| *nanos as f64 / 1e9)
 }

@@ -45,7 +45,8 @@ pub struct Check {
     pub holds: bool,
 }
 
-/// Numbers for each step: rates per second, spans in seconds.
+/// Numbers for each step: rates per second, spans in seconds, 0 where nothing was
+/// answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs)] // each is the measure of its name
 pub struct Series {
@@ -117,7 +118,8 @@ fn checks(scenario: &Scenario, record: &Record) -> Vec<Check> {
 impl Series {
     fn new(record: &Record) -> Self {
         let slices = record.slices();
-        let of = |measure| slices.iter().map(|slice| slice.measure(measure)).collect();
+        // A quantile of nothing is not a number, which `max` passes over.
+        let of = |measure| slices.iter().map(|slice| slice.measure(measure).max(0.0)).collect();
         let rejected: Vec<f64> = { slices.iter() }
             .map(|slice| slice.measure(Measure::Rejected) * slice.measure(Measure::Attempts))
             .collect();
