@@ -68,6 +68,26 @@ impl Source {
         Ok(Self { kind, random, process: arrivals.process })
     }
 
+    /// How many requests come on average until `end`, in seconds; of users nobody
+    /// knows.
+    pub(super) fn expected(&self, end: f64) -> f64 {
+        match &self.kind {
+            Kind::Moments(moments) => moments.len() as f64,
+            Kind::Users => 0.0,
+            Kind::Rate(corners) => {
+                let next =
+                    |position: usize| corners.get(position + 1).map_or(f64::INFINITY, |it| it.at);
+                let area = |(position, corner): (usize, &Corner)| {
+                    let (next, until) = (next(position), end.min(next(position)));
+                    let slope = (corner.until - corner.rate) / (next - corner.at);
+                    let last = corner.rate + slope * (until - corner.at);
+                    f64::midpoint(corner.rate, last) * (until - corner.at).max(0.0)
+                };
+                corners.iter().enumerate().map(area).sum()
+            }
+        }
+    }
+
     /// When the request after number `count` comes, the last of which came at
     /// `last`.
     pub(super) fn next(&mut self, last: Time, count: u64) -> Option<Time> {

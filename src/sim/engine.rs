@@ -91,6 +91,16 @@ impl<'a> Simulation<'a> {
                 count: 0,
             });
         }
+        let expected: f64 = { sources.iter() }
+            .map(|run: &SourceRun<'_>| run.source.expected(scenario.seconds))
+            .sum();
+        if expected > MOST_ATTEMPTS as f64 {
+            return Err(Error(format!(
+                "{}: at most {MOST_ATTEMPTS} requests can be played, and these arrivals are about \
+                 {expected:.2e}",
+                scenario.name
+            )));
+        }
         let horizon = end.after(super::seconds(scenario.seconds + 60.0));
         let stages = scenario.stages.iter().enumerate();
         let stages = stages

@@ -347,7 +347,7 @@ impl Scenario {
 
     fn from_value(mut whole: Value, name: &str, folder: &Path) -> Result<Vec<Self>, Error> {
         let read = |value: Value| -> Result<Self, Error> {
-            serde_json::from_value(value).map_err(|error| Error(error.to_string()))
+            serde_path_to_error::deserialize(value).map_err(|error| Error(error.to_string()))
         };
         let variants = whole.as_object_mut().and_then(|table| table.remove("variants"));
         let mut scenarios = Vec::new();
