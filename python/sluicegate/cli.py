@@ -19,13 +19,13 @@ def main() -> None:
         sys.exit(130)
 
 
-def _require(*modules: str) -> None:
+def _require(*modules: str, extra: str = "demo") -> None:
     """Exit with one line that names the extra if a module is not installed."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         sys.exit(
             f"sluicegate: {', '.join(missing)} not installed; "
-            "install with: pip install 'sluicegate[demo]'"
+            f"install with: pip install 'sluicegate[{extra}]'"
         )
 
 
@@ -33,6 +33,7 @@ def _commands() -> "click.Group":
     """Build the commands; click is an extra, so it is imported only once it is asked for."""
     import click
 
+    from sluicegate._simulate_command import command as simulate
     from sluicegate.demo import DEFAULT_LIMIT
 
     def number(_: click.Context, parameter: click.Parameter, value: float) -> float:
@@ -84,4 +85,5 @@ def _commands() -> "click.Group":
 
         sys.exit(run(Options(seconds, limit, seed), Console()))
 
+    commands.add_command(simulate)
     return commands
