@@ -177,13 +177,13 @@ def _draw_latency(axes: Axes, results: list[Result]) -> None:
 
 
 def _draw_limit(axes: Axes, results: list[Result]) -> None:
-    axes.set_title("limit and in flight")
     limits: _Lines = []
     in_flight: _Lines = []
     for result, (first, second, _) in _coloured(results):
         if any(limit is not None for limit in result.series.limit):
             limits.append(("limit", result.series.limit, first, "-"))
         in_flight.append(("in flight", result.series.in_flight, second, ":"))
+    axes.set_title("limit and in flight" if limits else "in flight")
     _draw(axes, results, limits + in_flight)
     _scale(axes, [max(result.series.in_flight) for result in results])
 
