@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 KINDS = [("h11", "asyncio"), ("h11", "uvloop"), ("httptools", "asyncio"), ("httptools", "uvloop")]
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 @contextmanager
