@@ -10,9 +10,8 @@ const LONGEST_NAME: usize = 256;
 const ENOUGH: u64 = 20;
 /// As many samples without a queue are better than any number with one.
 const ENOUGH_LIGHT: u64 = 5;
-/// The share of the way to a lower, and to a higher, mean that a baseline goes at once.
+/// The share of the way to a lower mean that a baseline goes at once.
 const FALL: f64 = 0.2;
-const RISE: f64 = 0.05;
 /// A window counts for the rise as at most so many times the baseline.
 const MOST_RISE: f64 = 4.0;
 /// The shortest baseline, in nanoseconds: from nothing it could not rise.
@@ -118,22 +117,22 @@ impl Baselines {
         }
     }
 
-    /// Learns from a window. Without overload, `is_light`, a baseline may rise; it always falls.
+    /// Learns from a window. A baseline goes `rise` of the way to a higher mean; it always falls.
     ///
     /// It falls to what is certain only, one standard error above the mean: otherwise it would
     /// come down to the lowest of many means.
-    pub(super) fn learn(&mut self, samples: &Samples, is_light: bool) {
+    pub(super) fn learn(&mut self, samples: &Samples, rise: f64) {
         self.epoch += 1;
         for (group, sums) in samples.groups() {
             let Some(entry) = self.entries.get_mut(group.index()) else { continue };
             let Some(baseline) = entry.baseline else { continue };
             let weight = (sums.count as f64 / ENOUGH as f64).min(1.0);
             let mean = sums.mean();
-            let certain = mean + sums.standard_error();
+            let certain = mean + 2.0 * sums.standard_error();
             let change = if certain < baseline {
                 FALL * (certain - baseline)
-            } else if is_light && mean > baseline {
-                RISE * (mean.min(MOST_RISE * baseline) - baseline)
+            } else if mean > baseline {
+                rise * (mean.min(MOST_RISE * baseline) - baseline)
             } else {
                 0.0
             };
@@ -216,7 +215,7 @@ mod tests {
             baselines.study(place, nanos, light);
         }
         baselines.establish();
-        baselines.learn(&samples, light);
+        baselines.learn(&samples, if light { 0.05 } else { 0.0 });
     }
 
     fn known(baselines: &mut Baselines, name: &str) -> Option<f64> {

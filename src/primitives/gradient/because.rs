@@ -37,8 +37,6 @@ pub enum Cause {
     Target,
     /// Overload downstream.
     Overload,
-    /// It is too early to see what the last cut did.
-    Early,
     /// An experiment: does latency depend on the limit?
     Test,
     /// It does not: the service has become slower or faster.
@@ -100,7 +98,6 @@ impl fmt::Display for Because {
             Cause::Latency => write!(f, "{change}: latency {slowdown:.1}x of {baseline}"),
             Cause::Target => write!(f, "{change}: latency {recent}"),
             Cause::Overload => write!(f, "{change}: overload downstream"),
-            Cause::Early => write!(f, "{change}: waits for what the last cut does"),
             Cause::Test => write!(f, "test: latency {slowdown:.1}x of {baseline}"),
             Cause::Shift => write!(f, "{change}: latency is {recent} at any limit"),
             Cause::NoShift => write!(f, "{change}: latency depends on the limit"),

@@ -6,12 +6,14 @@
 //! by an experiment whether latency depends on the limit at all before it takes a slower service
 //! for an overloaded one.
 //!
-//! The parts are apart: `limiter` admits, `estimate` decides, by what `window` sums up, what
-//! `baseline` and `peak` remember and what `shift` finds out.
+//! The parts are apart: `limiter` admits, `estimate` takes in what happens, `decision` makes a limit
+//! of what `window` has summed up, `baseline`, `peak` and `cuts` remember, and `shift` finds out.
 
 mod baseline;
 mod because;
 mod config;
+mod cuts;
+mod decision;
 mod estimate;
 mod limiter;
 mod peak;

@@ -3,6 +3,9 @@ use crate::primitives::Time;
 
 /// As many samples make a mean.
 const ENOUGH: u64 = 20;
+/// After so many latencies fewer do.
+const FEW: u64 = 10;
+const ROUND_TRIPS: f64 = 2.0;
 /// And no fewer, however long that takes.
 const FEWEST: u64 = 3;
 /// The shortest window, and a multiple of the latency beside it, in nanoseconds.
@@ -136,6 +139,8 @@ pub(super) struct Window {
     /// How many ended in it and said something.
     pub(super) ended: u64,
     pub(super) overloads: u64,
+    /// How many ended, whatever they say.
+    pub(super) completions: u64,
     /// The most that was in flight.
     pub(super) peak: u64,
     /// Whether somebody found no room.
@@ -149,6 +154,7 @@ impl Window {
             samples: Samples::new(),
             ended: 0,
             overloads: 0,
+            completions: 0,
             peak: 0,
             met_no_room: false,
         }
@@ -173,13 +179,19 @@ impl Window {
         };
         let open = now.since(since).as_nanos() as f64;
         let latency = self.samples.all().mean();
-        (self.ended >= ENOUGH && open >= SHORTEST.max(SHORTEST_IN_LATENCIES * latency))
-            || open >= LONG.max(LONG_IN_LATENCIES * latency)
+        let is_long = open >= LONG_IN_LATENCIES * latency && open >= LONG;
+        let enough = if open >= ROUND_TRIPS * latency { FEW } else { ENOUGH };
+        (self.ended >= enough && open >= SHORTEST.max(SHORTEST_IN_LATENCIES * latency)) || is_long
+    }
+
+    /// For how long it has been open, in nanoseconds.
+    pub(super) fn span(&self, now: Time) -> f64 {
+        self.since.map_or(0.0, |since| now.since(since).as_nanos() as f64)
     }
 
     /// How many mean latencies it has been open, at most 1.
     pub(super) fn round_trips(&self, now: Time) -> f64 {
-        let open = self.since.map_or(0.0, |since| now.since(since).as_nanos() as f64);
+        let open = self.span(now);
         let latency = self.samples.all().mean();
         if open < latency { open / latency } else { 1.0 }
     }
@@ -192,6 +204,7 @@ impl Window {
     pub(super) fn clear(&mut self, now: Option<Time>) {
         self.since = now;
         self.samples.clear();
-        (self.ended, self.overloads, self.peak, self.met_no_room) = (0, 0, 0, false);
+        (self.ended, self.overloads, self.completions) = (0, 0, 0);
+        (self.peak, self.met_no_room) = (0, false);
     }
 }

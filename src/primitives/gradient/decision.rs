@@ -1,0 +1,248 @@
+use super::cuts::{Cuts, Seen};
+use super::estimate::{Estimate, as_nanos, nanos};
+use super::shift::{ShiftTest, Verdict};
+use super::window::Slowdown;
+use super::{Cause, Change};
+use crate::primitives::Time;
+
+/// So many times the baseline are no reason to cut.
+pub(super) const TOLERANCE: f64 = 2.0;
+/// How many standard errors are significant.
+const SIGNIFICANT: f64 = 2.0;
+/// The most that one window can say against the limit.
+const LEAST_GRADIENT: f64 = 0.5;
+/// What overload downstream says, from one in 20 on, and from one in two on.
+const OVERLOAD_GRADIENT: f64 = 0.9;
+const OVERLOAD_SHARE: f64 = 0.05;
+const MOSTLY_OVERLOAD_SHARE: f64 = 0.5;
+/// How much of what is said is done at once.
+const SMOOTHING: f64 = 0.5;
+/// By how much a limit grows in a mean latency when latency is as without load.
+const GROWTH: f64 = 1.0;
+/// The share of the way to a higher mean that a baseline goes in a window: when there is no load
+/// to speak of; and when there is some, but the limit was not reached for so many windows.
+const RISE: f64 = 0.05;
+const RISE_IN_USE: f64 = 0.02;
+const LONG_UNREACHED: u32 = 8;
+/// As many cuts in a row call for a shift test.
+const CUTS: u32 = 3;
+/// The baseline is at most so much of the latency of a test in which as much was done as before.
+const QUEUED: f64 = 0.9;
+/// What is left of the limit after a test found overload.
+const AFTER_TEST: f64 = 0.75;
+/// The pause after a test, in nanoseconds and in mean latencies; it doubles so many times.
+const PAUSE: f64 = 2e9;
+const PAUSE_IN_LATENCIES: f64 = 4.0;
+const MOST_DOUBLINGS: i32 = 5;
+/// Fewer samples of an operation do not shift its baseline.
+const FEWEST_OF_SHIFT: u64 = 3;
+const MOST_SIGNIFICANCE: f64 = 1_000.0;
+
+/// What is made of a window.
+///
+/// It is compared with what was expected of just these operations. The limit is cut if that is
+/// significantly more than twice as much, or if there was overload downstream, and grows if at
+/// least half of it is in use and latency is well. After three cuts in a row a [`ShiftTest`] tells
+/// whether the service is overloaded or has become slower.
+impl Estimate {
+    /// At the end of a window.
+    #[cold]
+    pub(super) fn decide(&mut self, now: Time) {
+        self.baselines.establish();
+        let slowdown = self.window.samples.slowdown(&self.baselines);
+        self.see(slowdown);
+        let is_reached = self.window.met_no_room || self.window.peak as f64 >= 0.9 * self.limit;
+        let is_alone = self.window.peak <= 1;
+        let is_light = !self.window.met_no_room && (self.window.peak as f64) < self.limit / 2.0;
+        let share = self.window.overload_share();
+        let had_overload = self.window.overloads > 0;
+        self.unreached = if is_reached { 0 } else { self.unreached.saturating_add(1) };
+        let rise = if had_overload {
+            0.0
+        } else if is_light || is_alone {
+            RISE
+        } else if self.unreached >= LONG_UNREACHED {
+            RISE_IN_USE * self.window.round_trips(now)
+        } else {
+            0.0
+        };
+        self.baselines.learn(&self.window.samples, rise);
+
+        let gradient = self.gradient(slowdown, share);
+        let headroom = self.headroom(slowdown);
+        let tolerates = self.because.significance <= 0.0;
+        if is_light && !had_overload {
+            self.hold(Cause::Light);
+        } else if gradient < 1.0 && (is_reached || share >= OVERLOAD_SHARE) {
+            self.cut(now, gradient, share);
+        } else if tolerates {
+            self.cuts = Cuts::default();
+            let cause = self.what_is_seen();
+            // A tiny limit would jump, and a large one would creep.
+            let step = (self.limit.sqrt() / 2.0).max(self.limit.min(1.0)) * self.caution();
+            // One window may be lucky.
+            let room = self.headroom.min(headroom);
+            let leap = GROWTH * self.limit * room * self.window.round_trips(now);
+            let growth = if is_light { 0.0 } else { step.max(leap) };
+            self.move_to(self.limit + growth, cause);
+        } else {
+            self.hold(self.what_is_seen());
+        }
+        self.headroom = headroom;
+    }
+
+    /// What is done of a step: less than 1, down to a quarter, if latency is close to what is
+    /// tolerated, so that the limit does not swing.
+    fn caution(&self) -> f64 {
+        let share = match self.config.latency_target {
+            Some(target) => self.latency / as_nanos(target),
+            None => self.because.slowdown / TOLERANCE,
+        };
+        ((1.0 - share) * 4.0).clamp(0.25, 1.0)
+    }
+
+    /// How far latency is below what is tolerated, from 0 to 1, by one standard error at least.
+    fn headroom(&self, slowdown: Option<Slowdown>) -> f64 {
+        let Some(slowdown) = slowdown else { return 0.0 };
+        // 1 at the baseline, 0 in the middle between that and what is tolerated.
+        let share = if let Some(target) = self.config.latency_target {
+            let sums = self.window.samples.all();
+            1.0 - 2.0 * (sums.mean() + sums.standard_error()) / as_nanos(target)
+        } else {
+            let most = slowdown.ratio + slowdown.error;
+            1.0 - 2.0 * (most - 1.0) / (TOLERANCE - 1.0)
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    /// What latency and overload say against the limit, from 0.5 to 1, which is nothing.
+    fn gradient(&self, slowdown: Option<Slowdown>, share: f64) -> f64 {
+        let by_latency = match (self.config.latency_target, slowdown) {
+            (Some(target), _) => {
+                let sums = self.window.samples.all();
+                let certain = sums.mean() - SIGNIFICANT * sums.standard_error();
+                as_nanos(target) / certain.max(1.0)
+            }
+            (None, Some(slowdown)) => {
+                let certain = slowdown.ratio - SIGNIFICANT * slowdown.error;
+                TOLERANCE / certain.max(f64::MIN_POSITIVE)
+            }
+            (None, None) => 1.0,
+        };
+        let by_overload = match share {
+            _ if share >= MOSTLY_OVERLOAD_SHARE => LEAST_GRADIENT,
+            _ if share >= OVERLOAD_SHARE => OVERLOAD_GRADIENT,
+            _ => 1.0,
+        };
+        by_latency.clamp(LEAST_GRADIENT, 1.0).min(by_overload)
+    }
+
+    /// Cuts, or begins a test if it was cut in vain too often. What a cut does shows in those who
+    /// are admitted afterwards: until they end, a mean latency later, nothing is looked at.
+    fn cut(&mut self, now: Time, gradient: f64, share: f64) {
+        let seen = Seen {
+            slowdown: self.because.slowdown,
+            expected: self.because.baseline.map_or(0.0, as_nanos)
+                * self.window.samples.all().count as f64,
+            completions: self.window.completions as f64,
+            span: self.window.span(now),
+        };
+        let is_steady = self.cuts.add(self.limit, &seen);
+        let is_overload = share >= OVERLOAD_SHARE;
+        let may_test = self.config.latency_target.is_none() && !is_overload && is_steady;
+        if may_test && self.cuts.count() >= CUTS && now >= self.next_test {
+            let slow = self.cuts.slow();
+            let test = ShiftTest::begin(now, self.limit, self.config.min_limit, slow, self.latency);
+            if let Some(test) = test {
+                let trial = test.trial;
+                self.test = Some(Box::new(test));
+                self.move_to(trial, Cause::Test);
+                return;
+            }
+        }
+        self.resume = now.after(nanos(self.latency));
+        let cause = if is_overload { Cause::Overload } else { self.what_is_seen() };
+        self.move_to(self.limit * (1.0 - SMOOTHING + SMOOTHING * gradient), cause);
+    }
+
+    /// Ends a test, if it is over.
+    pub(super) fn judge(&mut self, now: Time) {
+        let verdict = self.test.as_ref().and_then(|test| test.verdict(now, &self.baselines));
+        let Some(verdict) = verdict else {
+            return;
+        };
+        let Some(test) = self.test.take() else {
+            return;
+        };
+        let (aim, cause) = match verdict {
+            Verdict::Shift(slowdown) => {
+                self.baselines.become_as(&test.cohort, FEWEST_OF_SHIFT);
+                self.latency = test.cohort.all().mean();
+                self.see(Some(slowdown));
+                self.because.recent = Some(nanos(self.latency));
+                self.doublings = 0;
+                (self.cuts.before().unwrap_or(test.before), Cause::Shift)
+            }
+            Verdict::Overload { slowdown, is_saturated } => {
+                // What is still queued then cannot be the baseline.
+                let most = slowdown.ratio + SIGNIFICANT * slowdown.error;
+                let most = if is_saturated { QUEUED * most } else { most };
+                if most < 1.0 {
+                    self.baselines.scale(&test.cohort, most);
+                }
+                self.pause(now);
+                ((AFTER_TEST * test.before).max(test.trial), Cause::NoShift)
+            }
+            Verdict::Open => {
+                self.pause(now);
+                (test.before, Cause::NoShift)
+            }
+        };
+        self.cuts = Cuts::default();
+        self.resume = now.after(nanos(self.latency));
+        self.window.clear(Some(self.resume));
+        let trial = self.limit;
+        self.limit = test.before;
+        self.move_to(aim, cause);
+        if cause == Cause::Shift {
+            self.because.change = Change::between(trial, self.limit);
+        }
+    }
+
+    /// No test for a while, and for longer each time.
+    fn pause(&mut self, now: Time) {
+        let least = PAUSE.max(PAUSE_IN_LATENCIES * self.latency);
+        let longest = least * 2_f64.powi(MOST_DOUBLINGS);
+        if now.since(self.next_test).as_nanos() as f64 > longest {
+            // The last one was long ago.
+            self.doublings = 0;
+        }
+        self.next_test = now.after(nanos(least * 2_f64.powi(self.doublings)));
+        self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
+    }
+
+    /// Notes what the window says.
+    fn see(&mut self, slowdown: Option<Slowdown>) {
+        let sums = self.window.samples.all();
+        if sums.count > 0 {
+            self.latency = sums.mean();
+            self.because.recent = Some(nanos(self.latency));
+        }
+        let Some(slowdown) = slowdown else {
+            (self.because.slowdown, self.because.significance) = (1.0, 0.0);
+            return;
+        };
+        self.because.baseline = Some(nanos(slowdown.expected));
+        self.because.slowdown = slowdown.ratio;
+        let (excess, error) = match self.config.latency_target {
+            None => (slowdown.ratio - TOLERANCE, slowdown.error),
+            Some(target) => (sums.mean() - as_nanos(target), sums.standard_error()),
+        };
+        let errors = if excess == 0.0 { 0.0 } else { excess / error };
+        self.because.significance = errors.clamp(-MOST_SIGNIFICANCE, MOST_SIGNIFICANCE);
+    }
+
+    fn what_is_seen(&self) -> Cause {
+        if self.config.latency_target.is_some() { Cause::Target } else { Cause::Latency }
+    }
+}
