@@ -220,6 +220,7 @@ impl<'a> Simulation<'a> {
         let record = self.record.attempts.len();
         self.record.attempts.push(Attempt { sent: self.now, class, fate });
         if !is_allowed {
+            self.give_retry_back(request);
             return self.failed(request, Failure::Rejected, None);
         }
         let deadline = client.deadline.map(|span| self.now.after(super::seconds(span)));

@@ -162,13 +162,17 @@ impl Simulation<'_> {
 
     fn plan_expiry(&mut self, number: usize) {
         let stage = &mut self.stages[number];
-        if let Some(at) = stage.next_expiry().filter(|at| *at < stage.planned) {
+        let next = stage.next_expiry().map(|at| at.max(self.now));
+        if let Some(at) = next.filter(|at| *at < stage.planned) {
             stage.planned = at;
-            self.events.plan(at.max(self.now), Event::Expire { stage: number });
+            self.events.plan(at, Event::Expire { stage: number });
         }
     }
 
     pub(super) fn expire(&mut self, number: usize) {
+        if self.stages[number].planned != self.now {
+            return; // An earlier look was planned since, and has planned the next one.
+        }
         self.stages[number].planned = Time::MAX;
         for link in 0..self.stages[number].links.len() {
             match &mut self.stages[number].links[link] {
