@@ -34,7 +34,7 @@ pub(crate) struct Job {
 pub(crate) enum Place {
     /// Between client and server, or between two of its places.
     OnTheWay,
-    /// In a plain queue, or before the workers.
+    /// In a plain queue.
     Queued {
         link: usize,
     },

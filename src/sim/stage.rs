@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::engine::Simulation;
 use super::events::{Event, Reply};
 use super::job::{Held, JobId, Place, What};
-use super::policy::{Admitted, Fifo, Limiter, Link};
+use super::policy::{Admitted, Limiter, Link, Order, Plain};
 use super::random::{Purpose, draws};
 use super::scenario::{Error, Stage};
 use super::server::{Server, Turn};
@@ -24,7 +24,7 @@ pub(super) struct StageRun {
 #[derive(Debug)]
 enum Stand {
     Limiter(Box<Limiter>),
-    Fifo(Fifo),
+    Plain(Plain),
     Queue(Box<CoDelQueue<JobId>>),
 }
 
@@ -47,7 +47,8 @@ impl StageRun {
         let link = |(position, link): (usize, &Link)| {
             let seed = draws(seed, Purpose::Policy, number as u64, position as u64).bits();
             Ok(match link {
-                Link::Fifo(link) => Stand::Fifo(Fifo::new(link)),
+                Link::Fifo(link) => Stand::Plain(Plain::new(Order::OldestFirst, link)),
+                Link::Lifo(link) => Stand::Plain(Plain::new(Order::NewestFirst, link)),
                 Link::Codel(link) => Stand::Queue(Box::new(CoDelQueue::new(link.config())?)),
                 link => Stand::Limiter(Box::new(Limiter::new(link, seed)?)),
             })
@@ -62,7 +63,7 @@ impl StageRun {
     pub(super) fn waiting(&self) -> usize {
         let in_links = self.links.iter().map(|link| match link {
             Stand::Limiter(limiter) => limiter.waiting(),
-            Stand::Fifo(fifo) => fifo.len(),
+            Stand::Plain(queue) => queue.len(),
             Stand::Queue(queue) => queue.depth(),
         });
         in_links.sum::<usize>() + self.server.waiting()
@@ -86,7 +87,7 @@ impl StageRun {
     fn next_expiry(&self) -> Option<Time> {
         let expiries = self.links.iter().filter_map(|link| match link {
             Stand::Limiter(limiter) => limiter.next_expiry(),
-            Stand::Fifo(_) => None,
+            Stand::Plain(_) => None,
             Stand::Queue(queue) => queue.next_expiry(),
         });
         expiries.min()
@@ -116,8 +117,8 @@ impl Simulation<'_> {
                     }
                     Admitted::Not(rejection) => return self.reject(id, rejection.retry_after),
                 },
-                Stand::Fifo(fifo) => {
-                    if !fifo.push(id, deadline) {
+                Stand::Plain(queue) => {
+                    if !queue.push(id, deadline) {
                         return self.reject(id, None);
                     }
                     job.place = Place::Queued { link };
@@ -180,7 +181,7 @@ impl Simulation<'_> {
                     let wakes = limiter.expire(self.now);
                     self.wake(number, link, wakes);
                 }
-                Stand::Fifo(_) => {}
+                Stand::Plain(_) => {}
                 Stand::Queue(queue) => {
                     queue.expire(self.now);
                     self.hear(number, link);
@@ -231,7 +232,7 @@ impl Simulation<'_> {
         let (now, stage) = (self.now, &mut self.stages[number]);
         let is_empty = match &stage.links[link] {
             Stand::Limiter(_) => true,
-            Stand::Fifo(fifo) => fifo.len() == 0,
+            Stand::Plain(queue) => queue.len() == 0,
             Stand::Queue(queue) => queue.depth() == 0,
         };
         if is_empty {
@@ -248,7 +249,7 @@ impl Simulation<'_> {
         };
         let (id, work) = match &mut stage.links[link] {
             Stand::Limiter(_) => return false,
-            Stand::Fifo(fifo) => match fifo.pop() {
+            Stand::Plain(queue) => match queue.pop() {
                 Some(id) => (id, None),
                 None => return false,
             },
@@ -274,16 +275,17 @@ impl Simulation<'_> {
 
     /// Rejects what is not worth to be served any more.
     fn reject_late(&mut self, number: usize, link: usize) {
-        match &mut self.stages[number].links[link] {
-            Stand::Limiter(_) => {}
-            Stand::Fifo(fifo) => {
-                for id in fifo.take_late(self.now) {
-                    self.reject(id, None);
+        loop {
+            match &mut self.stages[number].links[link] {
+                Stand::Limiter(_) => return,
+                Stand::Plain(queue) => match queue.pop_late(self.now) {
+                    Some(id) => self.reject(id, None),
+                    None => return,
+                },
+                Stand::Queue(queue) => {
+                    queue.expire(self.now);
+                    return self.hear(number, link);
                 }
-            }
-            Stand::Queue(queue) => {
-                queue.expire(self.now);
-                self.hear(number, link);
             }
         }
     }
@@ -424,8 +426,8 @@ impl Simulation<'_> {
         let stage = &mut self.stages[number];
         match place {
             Place::Queued { link } => {
-                if let Stand::Fifo(fifo) = &mut stage.links[link] {
-                    fifo.remove(id);
+                if let Stand::Plain(queue) = &mut stage.links[link] {
+                    queue.remove(id);
                 }
             }
             Place::Item { link, item } => {

@@ -84,7 +84,7 @@ impl Limiter {
                 link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
                 (link.limiter(Gradient2::new(config)?)?, link.wait)
             }
-            Link::Fifo(_) | Link::Codel(_) => {
+            Link::Fifo(_) | Link::Lifo(_) | Link::Codel(_) => {
                 return Err(Error("a queue is no limiter".to_owned()));
             }
         };

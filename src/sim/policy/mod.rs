@@ -1,7 +1,7 @@
 //! What can stand before a server: any chain of limiters and queues.
 
-mod fifo;
 mod limiter;
+mod plain;
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
 
-pub(super) use fifo::Fifo;
 pub(super) use limiter::{Admitted, Limiter};
+pub(super) use plain::{Order, Plain};
 
 use super::scenario::{Error, Faulty};
 use super::seconds;
@@ -30,8 +30,10 @@ pub struct Policy(pub(super) Vec<Link>);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Link {
-    /// A plain queue.
-    Fifo(FifoLink),
+    /// A plain queue, the oldest first.
+    Fifo(PlainLink),
+    /// A plain queue, the newest first.
+    Lifo(PlainLink),
     /// A [`CoDelQueue`](crate::primitives::CoDelQueue).
     Codel(CodelLink),
     Fixed(FixedLink),
@@ -45,10 +47,11 @@ pub(super) enum Link {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct FifoLink {
+pub(super) struct PlainLink {
+    /// How many may wait; as many as come if not given.
     pub(super) capacity: Option<usize>,
-    /// What is dropped when its turn comes: what has less than this to its deadline,
-    /// in seconds.
+    /// Rejected is, when its turn comes, what has less than this to its deadline, in
+    /// seconds; nothing if not given.
     pub(super) estimate: Option<f64>,
 }
 
@@ -130,9 +133,10 @@ impl Policy {
     pub(super) fn check(&self) -> Result<(), Error> {
         for link in &self.0 {
             match link {
-                Link::Fifo(link) => {
-                    if let Some(estimate) = link.estimate {
-                        estimate.is_within(0.0..=1e6, "fifo.estimate", "a number of seconds")?;
+                Link::Fifo(PlainLink { estimate, .. }) | Link::Lifo(PlainLink { estimate, .. }) => {
+                    if let Some(estimate) = estimate {
+                        let parameter = format!("{link}.estimate");
+                        estimate.is_within(0.0..=1e6, &parameter, "a number of seconds")?;
                     }
                 }
                 Link::Codel(link) => {
@@ -145,7 +149,15 @@ impl Policy {
                     }
                     link.config().check()?;
                 }
-                link => drop(Limiter::new(link, 0)?),
+                Link::Fixed(FixedLink { wait, .. })
+                | Link::Adaptive(AdaptiveLink { wait, .. })
+                | Link::Aimd(ClassicLink { wait, .. })
+                | Link::Vegas(ClassicLink { wait, .. })
+                | Link::Gradient(ClassicLink { wait, .. })
+                | Link::Gradient2(ClassicLink { wait, .. }) => {
+                    wait.is_within(0.0..=1e6, &format!("{link}.wait"), "a number of seconds")?;
+                    drop(Limiter::new(link, 0)?);
+                }
             }
         }
         Ok(())
@@ -166,6 +178,7 @@ impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, is_windowed) = match self {
             Self::Fifo(_) => ("fifo", false),
+            Self::Lifo(_) => ("lifo", false),
             Self::Codel(_) => ("codel", false),
             Self::Fixed(_) => ("fixed", false),
             Self::Adaptive(_) => ("adaptive", false),
@@ -200,7 +213,8 @@ impl FromStr for Link {
         };
         let classic = || ClassicLink { windowed, ..ClassicLink::default() };
         match name {
-            "fifo" if !windowed => Ok(Self::Fifo(FifoLink::default())),
+            "fifo" if !windowed => Ok(Self::Fifo(PlainLink::default())),
+            "lifo" if !windowed => Ok(Self::Lifo(PlainLink::default())),
             "codel" if !windowed => Ok(Self::Codel(CodelLink::default())),
             "adaptive" if !windowed => Ok(Self::Adaptive(AdaptiveLink::default())),
             "fixed" if !windowed => Ok(Self::Fixed(FixedLink::default())),
@@ -209,8 +223,8 @@ impl FromStr for Link {
             "gradient" => Ok(Self::Gradient(classic())),
             "gradient2" => Ok(Self::Gradient2(classic())),
             _ => Err(Error(format!(
-                "policy must be none or links joined by \"+\": fifo, codel, fixed, adaptive, aimd, vegas, \
-                 gradient, gradient2 (the last four also with \"/windowed\"), got {text:?}"
+                "policy must be none or links joined by \"+\": fifo, lifo, codel, fixed, adaptive, \
+                 aimd, vegas, gradient, gradient2 (the last four also with \"/windowed\"), got {text:?}"
             ))),
         }
     }
