@@ -279,7 +279,7 @@ impl<'a> Simulation<'a> {
         }
         let (fate, outcome) = match reply {
             Reply::Success => (Fate::Good, Outcome::Success),
-            Reply::Failed => (Fate::Failed, Outcome::Ignored),
+            Reply::Failed(outcome) => (Fate::Failed, outcome),
             Reply::Rejected(_) => (Fate::Rejected, Outcome::Overload),
         };
         self.record.attempts[job.record].fate = fate;
@@ -288,9 +288,9 @@ impl<'a> Simulation<'a> {
         match reply {
             Reply::Success => {
                 self.record.requests[job.request].is_good = true;
-                self.over(job.source);
+                self.over(job.request);
             }
-            Reply::Failed => self.failed(job.request, Failure::Failed, None),
+            Reply::Failed(_) => self.failed(job.request, Failure::Failed, None),
             Reply::Rejected(told) => self.failed(job.request, Failure::Rejected, told),
         }
     }
@@ -324,10 +324,10 @@ impl<'a> Simulation<'a> {
         let run = &mut self.sources[source];
         let client = run.client;
         if attempts >= client.attempts || !client.retry.on.contains(&failure) {
-            return self.over(source);
+            return self.over(request);
         }
         let Ok(permit) = run.fleet.try_retry(self.now, request) else {
-            return self.over(source);
+            return self.over(request);
         };
         self.requests[request].retry = permit;
         let told = told.filter(|_| client.retry.as_told);
@@ -337,12 +337,13 @@ impl<'a> Simulation<'a> {
     }
 
     /// A request is over: if a user sent it, there will be another one.
-    fn over(&mut self, source: usize) {
+    fn over(&mut self, request: usize) {
+        let source = self.requests[request].source;
         let run = &self.sources[source];
         if run.arrivals.users.is_none() {
             return;
         }
-        let mut random = draws(self.seed, Purpose::Think, self.requests.len() as u64, 0);
+        let mut random = draws(self.seed, Purpose::Think, request as u64, 0);
         let think = { run.arrivals.think.as_ref() }.map_or(0.0, |it| it.draw(&mut random, None));
         // Who is answered at once and does not think would hold the time up.
         let pause = super::seconds(think).max(std::time::Duration::from_micros(1));

@@ -2,7 +2,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::job::JobId;
-use crate::primitives::Time;
+use crate::primitives::{Outcome, Time};
 
 /// What is going to happen.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,8 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Reply {
     Success,
-    Failed,
+    /// With what it means for whoever sent it.
+    Failed(Outcome),
     /// With when to come back, if that was told.
     Rejected(Option<std::time::Duration>),
 }

@@ -24,6 +24,13 @@ pub(super) struct Attempt {
     pub(super) fate: Fate,
 }
 
+impl Attempt {
+    /// Whether it left the client.
+    pub(super) fn is_sent(&self) -> bool {
+        self.fate != Fate::Throttled
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Nobody knows yet.
@@ -139,6 +146,11 @@ impl Record {
     ) -> f64 {
         let gauges = || self.gauges.iter().filter(|gauge| from <= gauge.at && gauge.at <= to);
         let limits = || gauges().map(|gauge| gauge.limit);
+        // A gauge says of the most that there was in the step that it ends.
+        let most = |of: fn(&Gauge) -> u64| {
+            let most = gauges().filter(|gauge| from < gauge.at).map(of).max();
+            most.map_or(f64::NAN, |most| most as f64)
+        };
         let at = |moment: Time| {
             let position = self.gauges.partition_point(|gauge| gauge.at <= moment);
             let gauge = self.gauges.get(position.saturating_sub(1));
@@ -152,10 +164,8 @@ impl Record {
                 let reference = expectation.reference.map_or(from, Time::from_secs_f64);
                 limits().fold(f64::NAN, f64::max) / at(reference)
             }
-            Measure::WaitingMax => gauges().map(|gauge| gauge.waiting).max().unwrap_or(0) as f64,
-            Measure::InFlightMax => {
-                gauges().map(|gauge| gauge.in_flight_max).max().unwrap_or(0) as f64
-            }
+            Measure::WaitingMax => most(|gauge| gauge.waiting),
+            Measure::InFlightMax => most(|gauge| gauge.in_flight_max),
             measure => slice.measure(measure),
         }
     }
@@ -179,10 +189,11 @@ impl Slice {
         }
     }
 
-    /// All but those that gauges are needed for, which are not a number here.
+    /// All but those that gauges are needed for. Not a number are these, shares of
+    /// nothing and quantiles of nothing.
     pub(super) fn measure(&self, measure: Measure) -> f64 {
         let share = |part: u64, whole: u64| {
-            if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+            if whole == 0 { f64::NAN } else { part as f64 / whole as f64 }
         };
         let rate = |count: u64| if self.span > 0.0 { count as f64 / self.span } else { 0.0 };
         match measure {
@@ -213,7 +224,7 @@ impl Slice {
 }
 
 /// In seconds, of sorted nanoseconds: the least that as many are at or below; not a
-/// number of none, which is within no bound.
+/// number of none.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of a length
 fn quantile(sorted: &[u64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;

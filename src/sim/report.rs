@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use super::expect::{Bound, Measure};
-use super::record::{Gauge, Record};
+use super::record::{Gauge, Record, Slice};
 use super::scenario::Scenario;
 use crate::primitives::Time;
 
@@ -14,9 +14,9 @@ pub struct Report {
     pub policy: String,
     /// With which seed.
     pub seed: u64,
-    /// How many requests came, and how many of them were answered in time.
+    /// How many requests came.
     pub requests: u64,
-    /// The same.
+    /// How many of them were answered in time.
     pub good: u64,
     /// How many attempts were sent.
     pub attempts: u64,
@@ -29,9 +29,9 @@ pub struct Report {
 /// One bound, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// The window, in seconds.
+    /// The start of the window, in seconds.
     pub from: f64,
-    /// The same.
+    /// Its end.
     pub to: f64,
     /// Of which class, or of all.
     pub class: Option<String>,
@@ -45,8 +45,8 @@ pub struct Check {
     pub holds: bool,
 }
 
-/// Numbers for each step: rates per second, spans in seconds, 0 where nothing was
-/// answered.
+/// Numbers for each step: rates per second, spans in seconds; 0 where there was nothing
+/// to measure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs)] // each is the measure of its name
 pub struct Series {
@@ -77,7 +77,7 @@ impl Report {
             seed,
             requests: record.requests.len() as u64,
             good: record.requests.iter().filter(|request| request.is_good).count() as u64,
-            attempts: record.attempts.len() as u64,
+            attempts: record.attempts.iter().filter(|attempt| attempt.is_sent()).count() as u64,
             checks: checks(scenario, record),
             series: Series::new(record),
         }
@@ -118,10 +118,13 @@ fn checks(scenario: &Scenario, record: &Record) -> Vec<Check> {
 impl Series {
     fn new(record: &Record) -> Self {
         let slices = record.slices();
-        // A quantile of nothing is not a number, which `max` passes over.
-        let of = |measure| slices.iter().map(|slice| slice.measure(measure).max(0.0)).collect();
+        let measure = |slice: &Slice, measure| {
+            let value = slice.measure(measure);
+            if value.is_nan() { 0.0 } else { value }
+        };
+        let of = |it| slices.iter().map(|slice| measure(slice, it)).collect();
         let rejected: Vec<f64> = { slices.iter() }
-            .map(|slice| slice.measure(Measure::Rejected) * slice.measure(Measure::Attempts))
+            .map(|slice| measure(slice, Measure::Rejected) * measure(slice, Measure::Attempts))
             .collect();
         let gauges = || record.gauges.iter();
         let limit = |gauge: &Gauge| Some(gauge.limit).filter(|limit| limit.is_finite());

@@ -301,7 +301,10 @@ impl Simulation<'_> {
                     }
                 }
                 Turn::Job(id) => {
-                    let Some(job) = self.jobs.get(id) else { continue };
+                    let Some(job) = self.jobs.get(id) else {
+                        self.stages[number].server.free();
+                        continue;
+                    };
                     (job.place, job.begun) = (Place::Worked, self.now);
                     let span = self.span(id, Purpose::Service);
                     if let Some(at) = self.stages[number].server.done_at(self.now, span) {
@@ -364,7 +367,7 @@ impl Simulation<'_> {
         }
         self.give_back(id, outcome);
         let is_success = outcome == Outcome::Success;
-        self.reply(id, if is_success { Reply::Success } else { Reply::Failed });
+        self.reply(id, if is_success { Reply::Success } else { Reply::Failed(outcome) });
     }
 
     /// Gives back what a request was given: with this outcome at the stage where it
