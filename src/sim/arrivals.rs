@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::random::{Purpose, draws, exponential};
-use super::scenario::{Arrivals, Error, Process};
+use super::scenario::{Arrivals, Error, Faulty, Process, Rates};
 use super::trace::Trace;
 use crate::primitives::Time;
 use crate::primitives::random::Random;
@@ -50,13 +50,9 @@ impl Source {
             Kind::Rate(corners(ramp))
         } else if let Some(rates) = &arrivals.rates {
             let table = Trace::read(&folder.join(&rates.file))?;
-            let (time, rate) = (table.column(&rates.time)?, table.column(&rates.rate)?);
-            let points: Vec<_> = { table.rows.iter() }
-                .map(|row| (row[time], row[rate].max(0.0) * rates.scale))
-                .collect();
-            Kind::Rate(corners(&points))
+            Kind::Rate(corners(&rates.points(&table)?))
         } else if let Some(requests) = &arrivals.trace {
-            let time = trace.column(&requests.time)?;
+            let time = trace.moments(&requests.time, false)?;
             let moments = trace.rows.iter().map(|row| row[time] / requests.speed);
             Kind::Moments(moments.map(Time::from_secs_f64).collect())
         } else if let Some(times) = &arrivals.times {
@@ -102,6 +98,18 @@ impl Source {
             }
             Kind::Users => None,
         }
+    }
+}
+
+impl Rates {
+    /// Moments, and the rate at each.
+    pub(super) fn points(&self, table: &Trace) -> Result<Vec<(f64, f64)>, Error> {
+        let (time, rate) = (table.moments(&self.time, true)?, table.column(&self.rate)?);
+        let point = |row: &Vec<f64>| {
+            row[rate].is_within(0.0..=1e7, &self.rate, "a number per second")?;
+            Ok((row[time], row[rate] * self.scale))
+        };
+        table.rows.iter().map(point).collect()
     }
 }
 

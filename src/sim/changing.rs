@@ -4,7 +4,7 @@ use serde_json::Value;
 use crate::primitives::Time;
 
 /// Something that changes at given moments: `x`, or `[[0, x], [60, y]]` for x until
-/// 60 s, then y. The first one counts from the start.
+/// 60 s, then y. It begins at 0.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Changing<T>(Vec<(Time, T)>);
 
@@ -37,8 +37,13 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Changing<T> {
         }
         let steps: Vec<(f64, T)> = serde_json::from_value(value).map_err(D::Error::custom)?;
         let is_ordered = steps.windows(2).all(|pair| pair[0].0 < pair[1].0);
-        if steps.is_empty() || !is_ordered || steps.iter().any(|(at, _)| !(0.0..1e9).contains(at)) {
-            return Err(D::Error::custom("steps must be [[seconds, value], …] in order of time"));
+        let starts_at_0 = steps.first().is_some_and(|(at, _)| *at == 0.0);
+        if !starts_at_0 || !is_ordered || steps.iter().any(|(at, _)| !(0.0..=1e6).contains(at)) {
+            let times: Vec<f64> = steps.iter().map(|(at, _)| *at).collect();
+            return Err(D::Error::custom(format!(
+                "steps must be [[0, value], [seconds, value], …] in order of time, up to 1e6 s, \
+                 got {times:?}"
+            )));
         }
         let steps = steps.into_iter().map(|(at, value)| (Time::from_secs_f64(at), value));
         Ok(Self(steps.collect()))

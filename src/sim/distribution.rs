@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::random::{above_zero, exponential, normal};
 use super::scenario::{Error, Faulty};
+use super::trace::Trace;
 use crate::primitives::random::Random;
 
 /// How a span of time is distributed, in seconds.
@@ -69,7 +70,7 @@ impl Distribution {
         }
     }
 
-    pub(super) fn check(&self, parameter: &str, columns: &[String]) -> Result<(), Error> {
+    pub(super) fn check(&self, parameter: &str, traces: &[Trace]) -> Result<(), Error> {
         let span = |span: f64| span.is_within(0.0..=1e6, parameter, "a number of seconds");
         match self {
             Self::Constant(mean) | Self::Exponential(mean) => span(*mean),
@@ -82,21 +83,21 @@ impl Distribution {
                 alpha.is_within(1.01..=100.0, &format!("{parameter}.alpha"), "a number")
             }
             Self::Mix(parts) => {
-                let total: f64 = parts.iter().map(|part| part.share).sum();
-                total.is_within(
-                    1e-9..=1e9,
-                    &format!("{parameter}: the sum of shares"),
-                    "a number",
-                )?;
-                parts.iter().try_for_each(|part| {
+                for part in parts {
                     part.share.is_within(0.0..=1e9, &format!("{parameter}.share"), "a number")?;
-                    part.is.check(parameter, columns)
-                })
+                    part.is.check(parameter, traces)?;
+                }
+                let total: f64 = parts.iter().map(|part| part.share).sum();
+                let parameter = format!("{parameter}: the sum of shares");
+                total.is_within(1e-9..=1e11, &parameter, "a number")
             }
             Self::Columns(factors) => factors.iter().try_for_each(|(name, factor)| {
-                if name != "base" && !columns.contains(name) {
-                    return Err(Error(format!("{parameter}: the trace has no column {name:?}")));
+                let mut known =
+                    traces.iter().filter(|trace| trace.columns.contains(name)).peekable();
+                if name != "base" && known.peek().is_none() {
+                    return Err(Error(format!("{parameter}: no trace has a column {name:?}")));
                 }
+                known.try_for_each(|trace| trace.column(name).map(drop))?;
                 factor.is_within(0.0..=1e6, &format!("{parameter}.{name}"), "a number")
             }),
         }

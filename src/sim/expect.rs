@@ -1,14 +1,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::scenario::{Error, Faulty, Scenario};
 
 /// What has to hold within a window of time.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Expectation {
-    #[serde(default)]
     pub(super) from: f64,
     /// The end of the scenario by default.
     pub(super) to: Option<f64>,
@@ -16,7 +17,6 @@ pub(super) struct Expectation {
     pub(super) class: Option<String>,
     /// What [`Measure::LimitGrowth`] is measured against: the limit at that moment.
     pub(super) reference: Option<f64>,
-    #[serde(flatten)]
     pub(super) bounds: BTreeMap<Measure, Bound>,
 }
 
@@ -56,6 +56,10 @@ pub enum Measure {
     Throttled,
     /// Of the attempts that were sent, those that were answered too late or never.
     Late,
+    /// Of the attempts that were sent, those that were answered with a failure.
+    Failed,
+    /// Mean of the latencies of what was answered, in time or not.
+    Mean,
     /// Median of the latencies of what was answered, in time or not.
     P50,
     /// The 95 % quantile.
@@ -83,6 +87,26 @@ pub enum Measure {
     InFlightMax,
 }
 
+/// The window is said beside the bounds.
+impl<'de> Deserialize<'de> for Expectation {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        fn read<T: DeserializeOwned, E: serde::de::Error>(key: &str, value: Value) -> Result<T, E> {
+            serde_json::from_value(value).map_err(|error| E::custom(format!("{key}: {error}")))
+        }
+        let mut table = serde_json::Map::deserialize(deserializer)?;
+        let mut window = |key: &str| table.remove(key).unwrap_or(Value::Null);
+        let from: Option<f64> = read("from", window("from"))?;
+        let to = read("to", window("to"))?;
+        let class = read("class", window("class"))?;
+        let reference = read("reference", window("reference"))?;
+        let bound = |(measure, bound): (String, Value)| {
+            Ok((read("measure", Value::String(measure.clone()))?, read(&measure, bound)?))
+        };
+        let bounds = table.into_iter().map(bound).collect::<Result<_, _>>()?;
+        Ok(Self { from: from.unwrap_or(0.0), to, class, reference, bounds })
+    }
+}
+
 impl Bound {
     /// Whether `value` is within it; not-a-number never is.
     #[must_use]
@@ -90,6 +114,13 @@ impl Bound {
         let is_at_least = self.min.is_none_or(|min| value >= min);
         let is_at_most = self.max.is_none_or(|max| value <= max);
         !value.is_nan() && is_at_least && is_at_most
+    }
+}
+
+/// As in a file.
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -108,8 +139,29 @@ impl Expectation {
     pub(super) fn check(&self, scenario: &Scenario) -> Result<(), Error> {
         self.from.is_within(0.0..=1e6, "expect.from", "a number of seconds")?;
         let to = self.to.unwrap_or(scenario.seconds);
+        to.is_within(0.0..=1e6, "expect.to", "a number of seconds")?;
         if to <= self.from {
-            return Err(Error(format!("expect.to must be later than from, got {to}")));
+            let from = self.from;
+            return Err(Error(format!("expect.to must be later than from, {from}, got {to}")));
+        }
+        if let Some(reference) = self.reference {
+            reference.is_within(0.0..=1e6, "expect.reference", "a number of seconds")?;
+        }
+        if self.bounds.is_empty() {
+            return Err(Error("expect must bound a measure, got none".to_owned()));
+        }
+        for (measure, bound) in &self.bounds {
+            match (bound.min, bound.max) {
+                (None, None) => {
+                    return Err(Error(format!("expect.{measure} must have min or max, got none")));
+                }
+                (Some(min), Some(max)) if min > max => {
+                    return Err(Error(format!(
+                        "expect.{measure}: min must be at most max, {max}, got {min}"
+                    )));
+                }
+                _ => {}
+            }
         }
         let classes = scenario.classes();
         match &self.class {

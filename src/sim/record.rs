@@ -79,6 +79,7 @@ pub(super) struct Slice {
     rejected: u64,
     throttled: u64,
     late: u64,
+    failed: u64,
     /// Latencies in nanoseconds, sorted.
     answered: Vec<u64>,
     good: Vec<u64>,
@@ -179,6 +180,7 @@ impl Slice {
         }
         self.attempts += 1;
         self.rejected += u64::from(fate == Fate::Rejected);
+        self.failed += u64::from(fate == Fate::Failed);
         self.late += u64::from(matches!(fate, Fate::Late | Fate::Open));
     }
 
@@ -207,6 +209,8 @@ impl Slice {
             Measure::Rejected => share(self.rejected, self.attempts),
             Measure::Throttled => rate(self.throttled),
             Measure::Late => share(self.late, self.attempts),
+            Measure::Failed => share(self.failed, self.attempts),
+            Measure::Mean => mean(&self.answered),
             Measure::P50 => quantile(&self.answered, 0.5),
             Measure::P95 => quantile(&self.answered, 0.95),
             Measure::P99 => quantile(&self.answered, 0.99),
@@ -221,6 +225,11 @@ impl Slice {
             | Measure::InFlightMax => f64::NAN,
         }
     }
+}
+
+/// In seconds, of nanoseconds; not a number of none.
+fn mean(spans: &[u64]) -> f64 {
+    spans.iter().map(|nanos| *nanos as f64 / 1e9).sum::<f64>() / spans.len() as f64
 }
 
 /// In seconds, of sorted nanoseconds: the least that as many are at or below; not a

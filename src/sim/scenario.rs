@@ -353,14 +353,16 @@ impl Scenario {
         let mut scenarios = Vec::new();
         match variants {
             None => scenarios.push(read(whole)?),
-            Some(Value::Array(variants)) => {
+            Some(Value::Array(variants)) if !variants.is_empty() => {
                 for variant in variants {
                     let mut merged = whole.clone();
                     merge(&mut merged, variant);
                     scenarios.push(read(merged)?);
                 }
             }
-            Some(_) => return Err(Error("variants must be tables".to_owned())),
+            Some(_) => {
+                return Err(Error("variants must be a list of tables, of one at least".to_owned()));
+            }
         }
         for scenario in &mut scenarios {
             scenario.name = match scenario.name.as_str() {
@@ -407,11 +409,18 @@ impl Scenario {
         for arrivals in &self.arrivals {
             arrivals.check()?;
         }
-        let mut columns = Vec::new();
-        for requests in self.arrivals.iter().filter_map(|arrivals| arrivals.trace.as_ref()) {
-            columns.extend(Trace::read(&self.folder.join(&requests.file))?.columns);
+        let mut traces = Vec::new();
+        for arrivals in &self.arrivals {
+            if let Some(requests) = &arrivals.trace {
+                let trace = Trace::read(&self.folder.join(&requests.file))?;
+                trace.moments(&requests.time, false)?;
+                traces.push(trace);
+            }
+            if let Some(rates) = &arrivals.rates {
+                rates.points(&Trace::read(&self.folder.join(&rates.file))?)?;
+            }
         }
-        self.stages.iter().try_for_each(|stage| stage.check(&columns))?;
+        self.stages.iter().try_for_each(|stage| stage.check(&traces))?;
         self.expect.iter().try_for_each(|expectation| expectation.check(self))
     }
 
@@ -444,10 +453,13 @@ impl Arrivals {
         self.rate.iter().flat_map(Changing::values).try_for_each(rate)?;
         let ramp = self.ramp.iter().flatten();
         ramp.clone().map(|(_, rate)| rate).try_for_each(rate)?;
-        ramp.map(|(at, _)| at).try_for_each(|at| at.is_within(0.0..=1e6, "ramp", "seconds"))?;
+        ramp.map(|(at, _)| at)
+            .try_for_each(|at| at.is_within(0.0..=1e6, "ramp", "a number of seconds"))?;
         let is_sorted = |points: &Vec<(f64, f64)>| points.windows(2).all(|two| two[0].0 < two[1].0);
         if self.ramp.as_ref().is_some_and(|points| points.is_empty() || !is_sorted(points)) {
-            return Err(Error("ramp must be [[seconds, rate], …] in order of time".to_owned()));
+            return Err(Error(
+                "ramp must be [[seconds, rate], …] in order of time, of one at least".to_owned(),
+            ));
         }
         if let Some(rates) = &self.rates {
             rates.scale.is_within(0.0..=1e6, "rates.scale", "a number")?;
@@ -457,6 +469,14 @@ impl Arrivals {
         }
         for at in self.times.iter().flatten() {
             at.is_within(0.0..=1e6, "times", "a number of seconds")?;
+        }
+        if let Some(pair) =
+            { self.times.iter() }.flat_map(|times| times.windows(2)).find(|pair| pair[0] > pair[1])
+        {
+            return Err(Error(format!(
+                "times must be in order, got {} after {}",
+                pair[1], pair[0]
+            )));
         }
         if let Some(users) = self.users {
             f64::from(users).is_within(1.0..=1e6, "users", "an integer")?;
@@ -484,15 +504,15 @@ impl Client {
 }
 
 impl Stage {
-    fn check(&self, columns: &[String]) -> Result<(), Error> {
+    fn check(&self, traces: &[Trace]) -> Result<(), Error> {
         self.policy.check()?;
-        self.service.values().try_for_each(|service| service.check("service", columns))?;
+        self.service.values().try_for_each(|service| service.check("service", traces))?;
         for (operation, service) in &self.operations {
             let parameter = format!("operations.{operation}");
-            service.values().try_for_each(|service| service.check(&parameter, columns))?;
+            service.values().try_for_each(|service| service.check(&parameter, traces))?;
         }
         let mut delays = self.delay.iter().flat_map(Changing::values);
-        delays.try_for_each(|delay| delay.check("delay", columns))?;
+        delays.try_for_each(|delay| delay.check("delay", traces))?;
         self.delay_per_in_flight.is_within(0.0..=1e6, "delay_per_in_flight", "a number")?;
         for workers in self.workers.iter().flat_map(Changing::values) {
             f64::from(*workers).is_within(0.0..=1e6, "workers", "an integer")?;
