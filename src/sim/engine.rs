@@ -25,7 +25,8 @@ const MOST_ATTEMPTS: usize = 20_000_000;
 /// would fill the memory.
 pub fn simulate(scenario: &Scenario, seed: u64) -> Result<Report, Error> {
     let mut simulation = Simulation::new(scenario, seed)?;
-    simulation.run()?;
+    let horizon = simulation.end.after(super::seconds(scenario.seconds + 60.0));
+    simulation.run_until(horizon)?;
     Ok(Report::new(scenario, seed, &simulation.record))
 }
 
@@ -70,7 +71,7 @@ struct Pending {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, Error> {
+    pub(super) fn new(scenario: &'a Scenario, seed: u64) -> Result<Self, Error> {
         let end = Time::from_secs_f64(scenario.seconds);
         let classes = scenario.classes();
         let mut sources = Vec::new();
@@ -123,9 +124,9 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    fn run(&mut self) -> Result<(), Error> {
+    /// Plays all that happens until then.
+    pub(super) fn run_until(&mut self, horizon: Time) -> Result<(), Error> {
         self.begin();
-        let horizon = self.end.after(super::seconds(self.scenario.seconds + 60.0));
         while let Some((at, event)) = self.events.next() {
             if at > horizon {
                 break;
@@ -383,5 +384,34 @@ impl<'a> Simulation<'a> {
         if next <= self.end {
             self.events.plan(next, Event::Look);
         }
+    }
+}
+
+#[cfg(test)]
+impl Simulation<'_> {
+    /// Nobody is on the way or waits, nobody holds anything, and all attempts have
+    /// come to what they came to.
+    pub(super) fn assert_at_rest(&mut self) {
+        assert_eq!(self.jobs.len(), 0, "on their way");
+        assert!(self.tasks.is_empty());
+        for stage in &self.stages {
+            stage.assert_at_rest();
+        }
+        assert!(self.requests.iter().all(|request| request.retry.is_none()), "retries are held");
+        let record = &self.record;
+        assert_eq!(record.requests.len(), self.requests.len());
+        let count = |fate: Fate| record.attempts.iter().filter(|it| it.fate == fate).count();
+        assert_eq!(count(Fate::Open), 0, "nobody knows what came of them");
+        let good = record.requests.iter().filter(|request| request.is_good).count();
+        assert_eq!(good, count(Fate::Good));
+        assert_eq!(good, record.answers.iter().filter(|answer| answer.is_good).count());
+        let attempts: u32 = self.requests.iter().map(|request| request.attempts).sum();
+        assert_eq!(attempts as usize, record.attempts.len());
+        for (request, known) in self.requests.iter().zip(&record.requests) {
+            let most = self.sources[request.source].client.attempts;
+            assert!((1..=most).contains(&request.attempts));
+            assert!(known.arrived < self.end);
+        }
+        assert!(record.answers.len() <= record.attempts.len());
     }
 }

@@ -100,3 +100,10 @@ impl Jobs {
         entry.take()
     }
 }
+
+#[cfg(test)]
+impl Jobs {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}

@@ -13,6 +13,8 @@ mod events;
 mod expect;
 mod fleet;
 mod job;
+#[cfg(test)]
+mod laws;
 mod policy;
 mod random;
 mod record;

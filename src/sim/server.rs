@@ -93,3 +93,11 @@ impl Server {
         self.backlog.retain(|each| *each != job);
     }
 }
+
+#[cfg(test)]
+impl Server {
+    pub(super) fn assert_at_rest(&self) {
+        let counts = (self.busy, self.backlog.len(), self.unpaid, self.in_flight);
+        assert_eq!(counts, (0, 0, 0, 0), "busy, before the workers, unpaid, in flight");
+    }
+}

@@ -94,6 +94,24 @@ impl StageRun {
     }
 }
 
+#[cfg(test)]
+impl StageRun {
+    pub(super) fn assert_at_rest(&self) {
+        self.server.assert_at_rest();
+        for link in &self.links {
+            match link {
+                Stand::Limiter(limiter) => {
+                    assert_eq!((limiter.in_flight(), limiter.waiting()), (0, 0));
+                }
+                Stand::Plain(queue) => assert_eq!(queue.len(), 0),
+                Stand::Queue(queue) => {
+                    assert_eq!((queue.len(), queue.working(), queue.has_news()), (0, 0, false));
+                }
+            }
+        }
+    }
+}
+
 impl Simulation<'_> {
     /// Lets a request pass the links of its stage from `link` on, as far as it goes.
     pub(super) fn admit(&mut self, id: JobId, mut link: usize) {
