@@ -29,6 +29,8 @@ fn policy() -> impl Strategy<Value = Value> {
         Just(json!({ "aimd": { "initial": 4, "min_limit": 1, "wait": 0.1 } })),
         Just(json!({ "vegas": { "initial": 4, "min_limit": 1, "wait": 0.05, "windowed": true } })),
         Just(json!("gradient2")),
+        Just(json!({ "adaptive": { "wait": 0.1 } })),
+        Just(json!({ "bucket": { "rate": 20, "burst": 3 } })),
     ];
     prop::collection::vec(link, 0..4).prop_map(Value::Array)
 }

@@ -10,7 +10,9 @@ use super::policy::{Admitted, Limiter, Link, Order, Plain};
 use super::random::{Purpose, draws};
 use super::scenario::{Error, Stage};
 use super::server::{Server, Turn};
-use crate::primitives::{CoDelQueue, News, Offer, Outcome, Ticket, Time, Wakes};
+use crate::primitives::{
+    CoDelQueue, News, Offer, Outcome, Ticket, Time, TokenAsk, TokenBucket, Wakes,
+};
 
 #[derive(Debug)]
 pub(super) struct StageRun {
@@ -24,6 +26,7 @@ pub(super) struct StageRun {
 #[derive(Debug)]
 enum Stand {
     Limiter(Box<Limiter>),
+    Bucket(Box<TokenBucket<JobId>>),
     Plain(Plain),
     Queue(Box<CoDelQueue<JobId>>),
 }
@@ -49,6 +52,7 @@ impl StageRun {
             Ok(match link {
                 Link::Fifo(link) => Stand::Plain(Plain::new(Order::OldestFirst, link)),
                 Link::Lifo(link) => Stand::Plain(Plain::new(Order::NewestFirst, link)),
+                Link::Bucket(link) => Stand::Bucket(Box::new(link.build()?)),
                 Link::Codel(link) => Stand::Queue(Box::new(CoDelQueue::new(link.config())?)),
                 link => Stand::Limiter(Box::new(Limiter::new(link, seed)?)),
             })
@@ -63,6 +67,7 @@ impl StageRun {
     pub(super) fn waiting(&self) -> usize {
         let in_links = self.links.iter().map(|link| match link {
             Stand::Limiter(limiter) => limiter.waiting(),
+            Stand::Bucket(_) => 0,
             Stand::Plain(queue) => queue.len(),
             Stand::Queue(queue) => queue.depth(),
         });
@@ -87,7 +92,7 @@ impl StageRun {
     fn next_expiry(&self) -> Option<Time> {
         let expiries = self.links.iter().filter_map(|link| match link {
             Stand::Limiter(limiter) => limiter.next_expiry(),
-            Stand::Plain(_) => None,
+            Stand::Bucket(_) | Stand::Plain(_) => None,
             Stand::Queue(queue) => queue.next_expiry(),
         });
         expiries.min()
@@ -103,6 +108,7 @@ impl StageRun {
                 Stand::Limiter(limiter) => {
                     assert_eq!((limiter.in_flight(), limiter.waiting()), (0, 0));
                 }
+                Stand::Bucket(_) => {}
                 Stand::Plain(queue) => assert_eq!(queue.len(), 0),
                 Stand::Queue(queue) => {
                     assert_eq!((queue.len(), queue.working(), queue.has_news()), (0, 0, false));
@@ -135,6 +141,13 @@ impl Simulation<'_> {
                     }
                     Admitted::Not(rejection) => return self.reject(id, rejection.retry_after),
                 },
+                Stand::Bucket(bucket) => {
+                    if bucket.try_take(now, &TokenAsk::one()) != Ok(true) {
+                        let told = bucket.retry_after(now, &TokenAsk::one()).ok();
+                        return self.reject(id, told);
+                    }
+                    link += 1;
+                }
                 Stand::Plain(queue) => {
                     if !queue.push(id, deadline) {
                         return self.reject(id, None);
@@ -199,7 +212,7 @@ impl Simulation<'_> {
                     let wakes = limiter.expire(self.now);
                     self.wake(number, link, wakes);
                 }
-                Stand::Plain(_) => {}
+                Stand::Bucket(_) | Stand::Plain(_) => {}
                 Stand::Queue(queue) => {
                     queue.expire(self.now);
                     self.hear(number, link);
@@ -249,7 +262,7 @@ impl Simulation<'_> {
         self.reject_late(number, link);
         let (now, stage) = (self.now, &mut self.stages[number]);
         let is_empty = match &stage.links[link] {
-            Stand::Limiter(_) => true,
+            Stand::Limiter(_) | Stand::Bucket(_) => true,
             Stand::Plain(queue) => queue.len() == 0,
             Stand::Queue(queue) => queue.depth() == 0,
         };
@@ -266,7 +279,7 @@ impl Simulation<'_> {
             None => return false,
         };
         let (id, work) = match &mut stage.links[link] {
-            Stand::Limiter(_) => return false,
+            Stand::Limiter(_) | Stand::Bucket(_) => return false,
             Stand::Plain(queue) => match queue.pop() {
                 Some(id) => (id, None),
                 None => return false,
@@ -295,7 +308,7 @@ impl Simulation<'_> {
     fn reject_late(&mut self, number: usize, link: usize) {
         loop {
             match &mut self.stages[number].links[link] {
-                Stand::Limiter(_) => return,
+                Stand::Limiter(_) | Stand::Bucket(_) => return,
                 Stand::Plain(queue) => match queue.pop_late(self.now) {
                     Some(id) => self.reject(id, None),
                     None => return,

@@ -183,7 +183,7 @@ fn numbers_of_a_file_are_finite() {
 
 #[test]
 fn policies_are_read_as_they_are_written() {
-    for text in ["none", "fifo", "lifo", "codel", "codel+gradient2", "fixed+vegas/windowed"] {
+    for text in ["none", "fifo", "lifo", "codel", "codel+gradient2", "adaptive", "fixed+vegas/windowed"] {
         assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
     }
     for text in ["", "+", "codel+", "none+codel", "codel/windowed", "Codel", " codel"] {

@@ -84,8 +84,8 @@ impl Limiter {
                 link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
                 (link.limiter(Gradient2::new(config)?)?, link.wait)
             }
-            Link::Fifo(_) | Link::Lifo(_) | Link::Codel(_) => {
-                return Err(Error("a queue is no limiter".to_owned()));
+            Link::Fifo(_) | Link::Lifo(_) | Link::Codel(_) | Link::Bucket(_) => {
+                return Err(Error(format!("a {link} is no limiter of concurrency")));
             }
         };
         Ok(Self { kind, wait: seconds(wait) })

@@ -13,10 +13,11 @@ use serde_json::Value;
 pub(super) use limiter::{Admitted, Limiter};
 pub(super) use plain::{Order, Plain};
 
+use super::job::JobId;
 use super::scenario::{Error, Faulty};
 use super::seconds;
-use crate::primitives::QueueConfig;
 use crate::primitives::gradient::GradientConfig;
+use crate::primitives::{QueueConfig, TokenBucket};
 
 /// What a request passes, one after the other, before it is served; nothing by
 /// default.
@@ -36,6 +37,8 @@ pub(super) enum Link {
     Lifo(PlainLink),
     /// A [`CoDelQueue`](crate::primitives::CoDelQueue).
     Codel(CodelLink),
+    /// A [`TokenBucket`], at which nobody waits.
+    Bucket(BucketLink),
     Fixed(FixedLink),
     /// The [`GradientLimiter`](crate::primitives::GradientLimiter).
     Adaptive(AdaptiveLink),
@@ -76,6 +79,21 @@ impl CodelLink {
             interval: self.interval.map(seconds),
             ..QueueConfig::new(self.capacity)
         }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BucketLink {
+    /// How many it admits in a second.
+    pub(super) rate: f64,
+    /// How many it admits at once; as [`TokenBucket`] has it if not given.
+    pub(super) burst: Option<f64>,
+}
+
+impl BucketLink {
+    pub(super) fn build(&self) -> Result<TokenBucket<JobId>, Error> {
+        Ok(TokenBucket::new(self.rate, 1.0, self.burst)?)
     }
 }
 
@@ -149,6 +167,7 @@ impl Policy {
                     }
                     link.config().check()?;
                 }
+                Link::Bucket(link) => drop(link.build()?),
                 Link::Fixed(FixedLink { wait, .. })
                 | Link::Adaptive(AdaptiveLink { wait, .. })
                 | Link::Aimd(ClassicLink { wait, .. })
@@ -180,6 +199,7 @@ impl fmt::Display for Link {
             Self::Fifo(_) => ("fifo", false),
             Self::Lifo(_) => ("lifo", false),
             Self::Codel(_) => ("codel", false),
+            Self::Bucket(_) => ("bucket", false),
             Self::Fixed(_) => ("fixed", false),
             Self::Adaptive(_) => ("adaptive", false),
             Self::Aimd(link) => ("aimd", link.windowed),
