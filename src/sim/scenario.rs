@@ -470,13 +470,9 @@ impl Arrivals {
         for at in self.times.iter().flatten() {
             at.is_within(0.0..=1e6, "times", "a number of seconds")?;
         }
-        if let Some(pair) =
-            { self.times.iter() }.flat_map(|times| times.windows(2)).find(|pair| pair[0] > pair[1])
-        {
-            return Err(Error(format!(
-                "times must be in order, got {} after {}",
-                pair[1], pair[0]
-            )));
+        let mut pairs = self.times.iter().flatten().zip(self.times.iter().flatten().skip(1));
+        if let Some((first, next)) = pairs.find(|(first, next)| next < first) {
+            return Err(Error(format!("times must be in order, got {next} after {first}")));
         }
         if let Some(users) = self.users {
             f64::from(users).is_within(1.0..=1e6, "users", "an integer")?;

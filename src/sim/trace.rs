@@ -60,7 +60,8 @@ impl Trace {
         let mut last = None;
         for row in &self.rows {
             let at = row[position];
-            let is_in_order = last.is_none_or(|last| last < at || (last == at && !each_later));
+            let is_in_order =
+                last.is_none_or(|last| if each_later { last < at } else { last <= at });
             if at < 0.0 || !is_in_order {
                 let later = if each_later { "each later than the one before" } else { "in order" };
                 return Err(Error(format!(

@@ -43,7 +43,7 @@ fn steps_begin_when_they_are_said_to() {
 #[test]
 fn ramps_integrate_to_what_is_between_their_points() {
     let ramp = json!({
-        "ramp": [[2, 0], [12, 100], [12.000001, 10], [15, 10], [20, 60]],
+        "ramp": [[2, 0], [12, 100], [12.000_001, 10], [15, 10], [20, 60]],
         "process": "constant",
     });
     let counts = offered(&ramp, 25.0);

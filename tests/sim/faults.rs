@@ -183,11 +183,53 @@ fn numbers_of_a_file_are_finite() {
 
 #[test]
 fn policies_are_read_as_they_are_written() {
-    for text in ["none", "fifo", "lifo", "codel", "codel+gradient2", "adaptive", "fixed+vegas/windowed"] {
+    for text in
+        ["none", "fifo", "lifo", "codel", "codel+gradient2", "adaptive", "fixed+vegas/windowed"]
+    {
         assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
     }
     for text in ["", "+", "codel+", "none+codel", "codel/windowed", "Codel", " codel"] {
         let error = text.parse::<Policy>().unwrap_err().to_string();
         assert!(error.starts_with("policy must be none or links"), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn the_readme_knows_every_key_and_measure() {
+    let readme = include_str!("../scenarios/load/README.md");
+    let places = [
+        "/unknown",
+        "/arrivals/0/unknown",
+        "/arrivals/0/process",
+        "/arrivals/0/criticality",
+        "/client/unknown",
+        "/client/on_timeout",
+        "/stage/0/unknown",
+        "/stage/0/outcome",
+        "/stage/0/service",
+        "/stage/0/policy",
+        "/expect/0/unknown",
+    ];
+    for place in places {
+        let value = match place.rsplit_once('/').unwrap().1 {
+            "service" | "policy" => json!({ "unknown": 1 }),
+            _ => json!("unknown"),
+        };
+        let error = load(&with(place, value)).unwrap_err().to_string();
+        let (_, names) = error.split_once("expected ").unwrap();
+        let mut names: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
+        names.retain(|name| !readme.contains(&format!("`{name}`")));
+        // Those that have no cell of their own.
+        names.retain(|name| {
+            let forms = [
+                format!("`[[{name}]]`"),
+                format!("`[{name}]`"),
+                format!("`\"{name}\"`"),
+                format!("{{ {name} ="),
+            ];
+            !forms.iter().any(|form| readme.contains(form))
+                && !readme.contains(&format!("`{name}."))
+        });
+        assert!(names.is_empty(), "{place}: {names:?}");
     }
 }
