@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-SPANS: Final = frozenset({"p50", "p95", "p99", "slowest", "good_p50", "good_p99"})
-SHARES: Final = frozenset({"good", "lost", "rejected", "late"})
+SPANS: Final = frozenset({"mean", "p50", "p95", "p99", "slowest", "good_p50", "good_p99"})
+SHARES: Final = frozenset({"good", "lost", "rejected", "late", "failed"})
 RATES: Final = frozenset({"offered", "goodput", "throughput", "attempts", "throttled"})
 
 MISSED: Final = "✗"

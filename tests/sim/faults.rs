@@ -169,10 +169,7 @@ fn numbers_of_a_file_are_finite() {
         );
         std::fs::write(&path, text).unwrap();
         let error = Scenario::load(&path).unwrap_err().to_string();
-        assert!(
-            error.ends_with("scenario.toml: client.timeout must be a finite number"),
-            "{error}"
-        );
+        assert!(error.contains("scenario.toml: client.timeout must be a finite number"), "{error}");
     }
     std::fs::write(&path, "seconds = ").unwrap();
     assert!(Scenario::load(&path).unwrap_err().to_string().contains("scenario.toml"));
