@@ -253,7 +253,7 @@ def test_a_bad_file_is_a_value_error_that_names_it(tmp_path: Path, text: str, wo
         ("arrivals.0.rate", 2e7, "rate must be a number per second from 0 to 10000000"),
         ("arrivals.0.rate", "200", 'arrivals[0].rate: invalid type: string "200"'),
         ("arrivals.0.rate", [[0, 1], [1, "2"]], "arrivals[0].rate"),
-        ("expect.0.goodput", {"mim": 1}, "expect[0]: unknown field `mim`"),
+        ("expect.0.goodput", {"mim": 1}, "expect[0]: goodput: unknown field `mim`"),
         ("client.timeout", 0, "timeout must be a number of seconds"),
         ("client.attempts", 0, "attempts must be an integer from 1 to 1000, got 0"),
         ("client.attempts", 2**70, "client.attempts: invalid type: floating point"),
