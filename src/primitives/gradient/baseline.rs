@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use super::window::{Samples, Sums};
+use crate::primitives::Time;
 
 /// How many operations are known by name at once.
 const MOST: usize = 64;
@@ -10,10 +11,15 @@ const LONGEST_NAME: usize = 256;
 const ENOUGH: u64 = 20;
 /// As many samples without a queue are better than any number with one.
 const ENOUGH_LIGHT: u64 = 5;
+/// A baseline is the mean of all samples until there were so many, for so many times as long as
+/// they take: what ends first is short.
+const MANY: u64 = 50;
+const LONG_IN_LATENCIES: f64 = 8.0;
 /// The share of the way to a lower mean that a baseline goes at once.
 const FALL: f64 = 0.2;
-/// A window counts for the rise as at most so many times the baseline.
-const MOST_RISE: f64 = 4.0;
+/// A baseline rises to at most so many times the lowest that it was, unless a test shows more:
+/// load that comes slowly would take it along.
+const MOST_RISE: f64 = 1.3;
 /// The shortest baseline, in nanoseconds: from nothing it could not rise.
 const SHORTEST: f64 = 1e3;
 
@@ -51,6 +57,10 @@ impl Group {
 struct Entry {
     name: Box<str>,
     baseline: Option<f64>,
+    /// Whether it is more than the mean of all samples so far.
+    is_grown: bool,
+    /// The lowest that it was since it was last believed: what it may rise from.
+    lowest: f64,
     seed: Seed,
     /// In which window it was used last.
     used: u64,
@@ -59,9 +69,23 @@ struct Entry {
 /// What is to become a baseline.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seed {
+    since: Option<Time>,
     all: Sums,
     /// Those that were admitted while at most half of the limit was in flight.
     light: Sums,
+}
+
+impl Entry {
+    fn believe(&mut self, mean: f64) {
+        self.is_grown = true;
+        self.lowest = f64::INFINITY;
+        self.set(mean.max(SHORTEST));
+    }
+
+    fn set(&mut self, baseline: f64) {
+        self.baseline = Some(baseline);
+        self.lowest = self.lowest.min(baseline);
+    }
 }
 
 impl Baselines {
@@ -87,13 +111,14 @@ impl Baselines {
         self.entries.get(group.index())?.baseline
     }
 
-    /// Takes in a sample if there is no baseline yet.
+    /// Takes in a sample of what is new.
     #[inline]
-    pub(super) fn study(&mut self, place: Group, nanos: f64, is_light: bool) {
-        let rest_is_new = self.baseline(Group::REST).is_none();
-        for place in [Some(place), rest_is_new.then_some(Group::REST)].into_iter().flatten() {
+    pub(super) fn study(&mut self, now: Time, place: Group, nanos: f64, is_light: bool) {
+        let is_rest_new = self.entries.first().is_some_and(|rest| !rest.is_grown);
+        for place in [Some(place), is_rest_new.then_some(Group::REST)].into_iter().flatten() {
             let Some(entry) = self.entries.get_mut(place.index()) else { continue };
-            if entry.baseline.is_none() {
+            if !entry.is_grown {
+                entry.seed.since.get_or_insert(now);
                 entry.seed.all.add(nanos);
                 if is_light {
                     entry.seed.light.add(nanos);
@@ -106,14 +131,17 @@ impl Baselines {
     }
 
     /// Makes baselines of what was studied. The rest has one as soon as there is a sample.
-    pub(super) fn establish(&mut self) {
+    pub(super) fn establish(&mut self, now: Time) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let least = if index == 0 { 1 } else { ENOUGH };
-            if entry.baseline.is_none() && entry.seed.all.count >= least {
-                let Seed { all, light } = entry.seed;
-                let sums = if light.count >= ENOUGH_LIGHT { light } else { all };
-                entry.baseline = Some(sums.mean().max(SHORTEST));
+            let Seed { since, all, light } = entry.seed;
+            if entry.is_grown || all.count < least {
+                continue;
             }
+            let mean = if light.count >= ENOUGH_LIGHT { light.mean() } else { all.mean() };
+            let span = since.map_or(0.0, |since| now.since(since).as_nanos() as f64);
+            entry.believe(mean);
+            entry.is_grown = all.count >= MANY && span >= LONG_IN_LATENCIES * mean;
         }
     }
 
@@ -125,18 +153,18 @@ impl Baselines {
         self.epoch += 1;
         for (group, sums) in samples.groups() {
             let Some(entry) = self.entries.get_mut(group.index()) else { continue };
-            let Some(baseline) = entry.baseline else { continue };
+            let Some(baseline) = entry.baseline.filter(|_| entry.is_grown) else { continue };
             let weight = (sums.count as f64 / ENOUGH as f64).min(1.0);
             let mean = sums.mean();
             let certain = mean + 2.0 * sums.standard_error();
             let change = if certain < baseline {
                 FALL * (certain - baseline)
             } else if mean > baseline {
-                rise * (mean.min(MOST_RISE * baseline) - baseline)
+                rise * (mean.min(MOST_RISE * entry.lowest) - baseline).max(0.0)
             } else {
                 0.0
             };
-            entry.baseline = Some((baseline + weight * change).max(SHORTEST));
+            entry.set((baseline + weight * change).max(SHORTEST));
         }
     }
 
@@ -144,7 +172,7 @@ impl Baselines {
     pub(super) fn become_as(&mut self, samples: &Samples, least: u64) {
         for (group, sums) in samples.groups().filter(|(_, sums)| sums.count >= least) {
             if let Some(entry) = self.entries.get_mut(group.index()) {
-                entry.baseline = Some(sums.mean().max(SHORTEST));
+                entry.believe(sums.mean());
             }
         }
     }
@@ -152,8 +180,10 @@ impl Baselines {
     /// Multiplies the baselines of what is among these samples.
     pub(super) fn scale(&mut self, samples: &Samples, factor: f64) {
         for (group, _) in samples.groups() {
-            if let Some(entry) = self.entries.get_mut(group.index()) {
-                entry.baseline = entry.baseline.map(|old| (old * factor).max(SHORTEST));
+            if let Some(entry) = self.entries.get_mut(group.index())
+                && let Some(old) = entry.baseline
+            {
+                entry.set((old * factor).max(SHORTEST));
             }
         }
     }
@@ -204,6 +234,7 @@ fn cut(name: &str) -> &str {
 }
 
 #[cfg(test)]
+#[allow(clippy::float_cmp)]
 mod tests {
     use super::*;
 
@@ -212,9 +243,9 @@ mod tests {
         for _ in 0..count {
             let place = baselines.place(name);
             samples.add(baselines.group(place), nanos);
-            baselines.study(place, nanos, light);
+            baselines.study(Time::ZERO, place, nanos, light);
         }
-        baselines.establish();
+        baselines.establish(Time::MAX);
         baselines.learn(&samples, if light { 0.05 } else { 0.0 });
     }
 
@@ -274,33 +305,61 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_always_and_rises_without_overload() {
+    fn it_falls_always_and_rises_a_little_without_overload() {
         let mut baselines = Baselines::new();
-        learn(&mut baselines, None, 100e6, 20, false);
-        assert_eq!(baselines.baseline(Group::REST), Some(100e6));
+        let of_rest = |baselines: &Baselines| baselines.baseline(Group::REST).expect("it is known");
+        learn(&mut baselines, None, 100e6, 60, false);
+        assert_eq!(of_rest(&baselines), 100e6);
         learn(&mut baselines, None, 50e6, 20, false);
-        assert_eq!(baselines.baseline(Group::REST), Some(90e6));
+        assert_eq!(of_rest(&baselines), 90e6);
         learn(&mut baselines, None, 1e9, 20, false);
-        assert_eq!(baselines.baseline(Group::REST), Some(90e6));
+        assert_eq!(of_rest(&baselines), 90e6);
         learn(&mut baselines, None, 1e9, 20, true);
-        let risen = baselines.baseline(Group::REST).expect("it is known");
-        assert!((risen / 90e6 - 1.15).abs() < 1e-9, "by a twentieth of the way to 4 times");
+        let risen = of_rest(&baselines);
+        assert!((risen / 90e6 - 1.015).abs() < 1e-9, "by a twentieth of the way to 1.3 times");
+        for _ in 0..1_000 {
+            learn(&mut baselines, None, 1e9, 20, true);
+        }
+        assert!((of_rest(&baselines) / 90e6 - 1.3).abs() < 1e-6, "load came slowly");
+        let mut samples = Samples::new();
+        samples.add(Group::REST, 1e9);
+        baselines.become_as(&samples, 1);
+        assert_eq!(of_rest(&baselines), 1e9);
         for _ in 0..1_000 {
             learn(&mut baselines, None, 0.0, 20, true);
         }
-        assert_eq!(baselines.baseline(Group::REST), Some(1e3));
+        assert_eq!(of_rest(&baselines), 1e3);
+    }
+
+    #[test]
+    fn until_it_is_grown_it_is_the_mean_of_all() {
+        let mut baselines = Baselines::new();
+        let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+        // What ends first is short.
+        for (now, nanos) in [(10, 10e6), (20, 20e6), (100, 90e6)] {
+            for _ in 0..20 {
+                baselines.study(at(now), Group::REST, nanos, false);
+            }
+            baselines.establish(at(now));
+        }
+        assert_eq!(baselines.baseline(Group::REST), Some(40e6));
+        // After 8 times as long as they take it is.
+        baselines.establish(at(330));
+        baselines.study(at(331), Group::REST, 1e9, false);
+        baselines.establish(at(331));
+        assert_eq!(baselines.baseline(Group::REST), Some(40e6));
     }
 
     #[test]
     fn what_was_admitted_first_shows_latency_without_a_queue() {
         let mut baselines = Baselines::new();
         for nanos in [1e6; 5] {
-            baselines.study(Group::REST, nanos, true);
+            baselines.study(Time::ZERO, Group::REST, nanos, true);
         }
         for nanos in [9e6; 95] {
-            baselines.study(Group::REST, nanos, false);
+            baselines.study(Time::ZERO, Group::REST, nanos, false);
         }
-        baselines.establish();
+        baselines.establish(Time::MAX);
         assert_eq!(baselines.baseline(Group::REST), Some(1e6));
     }
 }

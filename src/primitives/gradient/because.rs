@@ -43,6 +43,8 @@ pub enum Cause {
     Shift,
     /// It does, or did not come out.
     NoShift,
+    /// The limit was cut in a burst that is over.
+    Burst,
     /// Little was in flight of late.
     Peak,
     /// The range was changed.
@@ -101,6 +103,7 @@ impl fmt::Display for Because {
             Cause::Test => write!(f, "test: latency {slowdown:.1}x of {baseline}"),
             Cause::Shift => write!(f, "{change}: latency is {recent} at any limit"),
             Cause::NoShift => write!(f, "{change}: latency depends on the limit"),
+            Cause::Burst => write!(f, "{change}: the burst is over"),
             Cause::Peak => write!(f, "{change}: little in flight of late"),
             Cause::Range => write!(f, "{change}: the range was changed"),
         }

@@ -1,6 +1,6 @@
 use super::cuts::{Cuts, Seen};
 use super::estimate::{Estimate, as_nanos, nanos};
-use super::shift::{ShiftTest, Verdict};
+use super::shift::{ShiftTest, Slow, Verdict};
 use super::window::Slowdown;
 use super::{Cause, Change};
 use crate::primitives::Time;
@@ -19,13 +19,16 @@ const MOSTLY_OVERLOAD_SHARE: f64 = 0.5;
 const SMOOTHING: f64 = 0.5;
 /// By how much a limit grows in a mean latency when latency is as without load.
 const GROWTH: f64 = 1.0;
-/// The share of the way to a higher mean that a baseline goes in a window: when there is no load
-/// to speak of; and when there is some, but the limit was not reached for so many windows.
-const RISE: f64 = 0.05;
-const RISE_IN_USE: f64 = 0.02;
+/// A limit grows fast up to this share of the way to what is tolerated, from 1 on.
+const NEAR: f64 = 4.0 / 3.0;
+/// Cuts are taken back when the limit was not reached in so many windows since.
 const LONG_UNREACHED: u32 = 8;
+/// The share of the way to a higher mean that a baseline goes in a window without load to speak of.
+const RISE: f64 = 0.05;
 /// As many cuts in a row call for a shift test.
 const CUTS: u32 = 3;
+/// So do so many windows in which it is slow without a cut.
+const LONG_SLOW: u32 = 30;
 /// The baseline is at most so much of the latency of a test in which as much was done as before.
 const QUEUED: f64 = 0.9;
 /// What is left of the limit after a test found overload.
@@ -48,7 +51,7 @@ impl Estimate {
     /// At the end of a window.
     #[cold]
     pub(super) fn decide(&mut self, now: Time) {
-        self.baselines.establish();
+        self.baselines.establish(now);
         let slowdown = self.window.samples.slowdown(&self.baselines);
         self.see(slowdown);
         let is_reached = self.window.met_no_room || self.window.peak as f64 >= 0.9 * self.limit;
@@ -57,24 +60,26 @@ impl Estimate {
         let share = self.window.overload_share();
         let had_overload = self.window.overloads > 0;
         self.unreached = if is_reached { 0 } else { self.unreached.saturating_add(1) };
-        let rise = if had_overload {
-            0.0
-        } else if is_light || is_alone {
-            RISE
-        } else if self.unreached >= LONG_UNREACHED {
-            RISE_IN_USE * self.window.round_trips(now)
-        } else {
-            0.0
-        };
+        let rise = if !had_overload && (is_light || is_alone) { RISE } else { 0.0 };
         self.baselines.learn(&self.window.samples, rise);
 
         let gradient = self.gradient(slowdown, share);
         let headroom = self.headroom(slowdown);
         let tolerates = self.because.significance <= 0.0;
+        if tolerates {
+            self.strain = Cuts::default();
+        }
         if is_light && !had_overload {
             self.hold(Cause::Light);
         } else if gradient < 1.0 && (is_reached || share >= OVERLOAD_SHARE) {
             self.cut(now, gradient, share);
+        } else if self.unreached == LONG_UNREACHED && self.cuts.count() > 0 {
+            // It was a burst: nobody was held back since.
+            let before = self.cuts.before().unwrap_or(self.limit);
+            self.cuts = Cuts::default();
+            self.move_to(self.limit.max(before), Cause::Burst);
+        } else if gradient < 1.0 {
+            self.endure(now);
         } else if tolerates {
             self.cuts = Cuts::default();
             let cause = self.what_is_seen();
@@ -104,13 +109,13 @@ impl Estimate {
     /// How far latency is below what is tolerated, from 0 to 1, by one standard error at least.
     fn headroom(&self, slowdown: Option<Slowdown>) -> f64 {
         let Some(slowdown) = slowdown else { return 0.0 };
-        // 1 at the baseline, 0 in the middle between that and what is tolerated.
+        // 1 at the baseline, 0 before what is tolerated.
         let share = if let Some(target) = self.config.latency_target {
             let sums = self.window.samples.all();
-            1.0 - 2.0 * (sums.mean() + sums.standard_error()) / as_nanos(target)
+            1.0 - NEAR * (sums.mean() + sums.standard_error()) / as_nanos(target)
         } else {
             let most = slowdown.ratio + slowdown.error;
-            1.0 - 2.0 * (most - 1.0) / (TOLERANCE - 1.0)
+            1.0 - NEAR * (most - 1.0) / (TOLERANCE - 1.0)
         };
         share.clamp(0.0, 1.0)
     }
@@ -140,29 +145,50 @@ impl Estimate {
     /// Cuts, or begins a test if it was cut in vain too often. What a cut does shows in those who
     /// are admitted afterwards: until they end, a mean latency later, nothing is looked at.
     fn cut(&mut self, now: Time, gradient: f64, share: f64) {
-        let seen = Seen {
+        let is_steady = self.cuts.add(self.limit, &self.seen(now));
+        let is_overload = share >= OVERLOAD_SHARE;
+        if is_steady && !is_overload && self.cuts.count() >= CUTS {
+            self.begin_test(now, self.limit, self.cuts.slow());
+        }
+        if self.test.is_none() {
+            self.resume = now.after(nanos(self.latency));
+            let cause = if is_overload { Cause::Overload } else { self.what_is_seen() };
+            self.move_to(self.limit * (1.0 - SMOOTHING + SMOOTHING * gradient), cause);
+        }
+    }
+
+    /// It is slow, and nobody is held back: there is nothing to cut. If that lasts, a test tells
+    /// whether it is to be got used to.
+    fn endure(&mut self, now: Time) {
+        let is_steady = self.strain.add(self.limit, &self.seen(now));
+        self.hold(self.what_is_seen());
+        if is_steady && self.strain.count() >= LONG_SLOW {
+            self.begin_test(now, self.window.peak as f64, self.strain.slow());
+        }
+    }
+
+    fn seen(&self, now: Time) -> Seen {
+        let count = self.window.samples.all().count as f64;
+        Seen {
             slowdown: self.because.slowdown,
-            expected: self.because.baseline.map_or(0.0, as_nanos)
-                * self.window.samples.all().count as f64,
+            expected: self.because.baseline.map_or(0.0, as_nanos) * count,
             completions: self.window.completions as f64,
             span: self.window.span(now),
-        };
-        let is_steady = self.cuts.add(self.limit, &seen);
-        let is_overload = share >= OVERLOAD_SHARE;
-        let may_test = self.config.latency_target.is_none() && !is_overload && is_steady;
-        if may_test && self.cuts.count() >= CUTS && now >= self.next_test {
-            let slow = self.cuts.slow();
-            let test = ShiftTest::begin(now, self.limit, self.config.min_limit, slow, self.latency);
-            if let Some(test) = test {
-                let trial = test.trial;
-                self.test = Some(Box::new(test));
-                self.move_to(trial, Cause::Test);
-                return;
-            }
         }
-        self.resume = now.after(nanos(self.latency));
-        let cause = if is_overload { Cause::Overload } else { self.what_is_seen() };
-        self.move_to(self.limit * (1.0 - SMOOTHING + SMOOTHING * gradient), cause);
+    }
+
+    /// Begins to admit half of `in_use`, if it is time for a test and that is enough for one.
+    fn begin_test(&mut self, now: Time, in_use: f64, slow: Slow) {
+        if self.config.latency_target.is_some() || now < self.next_test {
+            return;
+        }
+        let least = self.config.min_limit;
+        let test = ShiftTest::begin(now, self.limit, in_use, least, slow, self.latency);
+        if let Some(test) = test {
+            let trial = test.trial;
+            self.test = Some(Box::new(test));
+            self.move_to(trial, Cause::Test);
+        }
     }
 
     /// Ends a test, if it is over.
@@ -181,7 +207,7 @@ impl Estimate {
                 self.see(Some(slowdown));
                 self.because.recent = Some(nanos(self.latency));
                 self.doublings = 0;
-                (self.cuts.before().unwrap_or(test.before), Cause::Shift)
+                (self.cuts.before().unwrap_or(test.limit), Cause::Shift)
             }
             Verdict::Overload { slowdown, is_saturated } => {
                 // What is still queued then cannot be the baseline.
@@ -195,14 +221,14 @@ impl Estimate {
             }
             Verdict::Open => {
                 self.pause(now);
-                (test.before, Cause::NoShift)
+                (test.limit, Cause::NoShift)
             }
         };
-        self.cuts = Cuts::default();
+        (self.cuts, self.strain) = (Cuts::default(), Cuts::default());
         self.resume = now.after(nanos(self.latency));
         self.window.clear(Some(self.resume));
         let trial = self.limit;
-        self.limit = test.before;
+        self.limit = test.limit;
         self.move_to(aim, cause);
         if cause == Cause::Shift {
             self.because.change = Change::between(trial, self.limit);

@@ -29,6 +29,8 @@ pub(super) struct Estimate {
     pub(super) peak: Peak,
     pub(super) test: Option<Box<ShiftTest>>,
     pub(super) cuts: Cuts,
+    /// What was seen while it was slow without a cut.
+    pub(super) strain: Cuts,
     /// Whoever ends earlier was admitted under another limit, and says nothing about this one.
     pub(super) resume: Time,
     pub(super) next_test: Time,
@@ -72,6 +74,7 @@ impl Estimate {
             peak: Peak::new(),
             test: None,
             cuts: Cuts::default(),
+            strain: Cuts::default(),
             resume: Time::ZERO,
             next_test: Time::ZERO,
             doublings: 0,
@@ -168,7 +171,7 @@ impl Estimate {
         };
         if let Some(nanos) = sample {
             let is_light = released.in_flight as f64 <= self.limit / 2.0;
-            self.baselines.study(place, nanos, is_light);
+            self.baselines.study(now, place, nanos, is_light);
         }
         if let Some(test) = &mut self.test {
             if is_member == Some(true) {
@@ -198,7 +201,7 @@ impl Estimate {
         config.check_range()?;
         self.config = config;
         let limit = match self.test.take() {
-            Some(test) => test.before,
+            Some(test) => test.limit,
             None => self.limit,
         };
         self.move_to(limit, Cause::Range);
@@ -209,7 +212,7 @@ impl Estimate {
     /// learned is kept.
     pub(super) fn restart(&mut self) {
         if let Some(test) = self.test.take() {
-            self.move_to(test.before, Cause::NoShift);
+            self.move_to(test.limit, Cause::NoShift);
         }
         self.window.clear(None);
     }

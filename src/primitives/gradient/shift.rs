@@ -35,6 +35,8 @@ const GIVE_UP_IN_LATENCIES: f64 = 5.0;
 pub(super) struct ShiftTest {
     began: Time,
     /// The limit as it was when it began.
+    pub(super) limit: f64,
+    /// What was in use of it then.
     pub(super) before: f64,
     /// The limit during the test.
     pub(super) trial: f64,
@@ -94,18 +96,22 @@ pub(super) enum Verdict {
 }
 
 impl ShiftTest {
-    /// `None` if the limit is too small to be halved, or not `above` what it would be.
+    /// Halves what is `in_use` of the limit; `None` if that is too small to be halved, or the limit
+    /// is to be `least` at least.
     pub(super) fn begin(
         now: Time,
         limit: f64,
+        in_use: f64,
         least: f64,
         slow: Slow,
         latency: f64,
     ) -> Option<Self> {
-        let trial = (limit * TRIAL).max(1.0).max(least);
-        (trial <= 0.75 * limit).then(|| Self {
+        let before = in_use.min(limit);
+        let trial = (before * TRIAL).max(1.0).max(least);
+        (trial <= 0.75 * before).then(|| Self {
             began: now,
-            before: limit,
+            limit,
+            before,
             trial,
             slow,
             latency,
@@ -236,8 +242,8 @@ mod tests {
 
     fn baselines(nanos: f64) -> Baselines {
         let mut baselines = Baselines::new();
-        baselines.study(Group::REST, nanos, true);
-        baselines.establish();
+        baselines.study(Time::ZERO, Group::REST, nanos, true);
+        baselines.establish(Time::MAX);
         baselines
     }
 
@@ -248,7 +254,7 @@ mod tests {
     /// The limit was 20, and the latency 200 ms.
     fn play(every: u64, latency: impl Fn(u64) -> u64) -> (ShiftTest, Verdict, u64) {
         let baselines = baselines(50e6);
-        let mut test = ShiftTest::begin(at(0), 20.0, 1.0, SLOW, 200e6).expect("it is large");
+        let mut test = ShiftTest::begin(at(0), 20.0, 20.0, 1.0, SLOW, 200e6).expect("it is large");
         let mut ends = std::collections::BTreeMap::<u64, Vec<u64>>::new();
         for now in 1..10_000 {
             if now % every == 0 {
@@ -300,19 +306,19 @@ mod tests {
     #[test]
     fn with_too_few_it_stays_open() {
         let baselines = baselines(50e6);
-        let mut test = ShiftTest::begin(at(0), 20.0, 1.0, SLOW, 200e6).expect("it is large");
+        let mut test = ShiftTest::begin(at(0), 20.0, 20.0, 1.0, SLOW, 200e6).expect("it is large");
         test.admitted(at(1));
         assert_eq!(test.verdict(at(4_999), &baselines), None);
         assert_eq!(test.verdict(at(5_000), &baselines), Some(Verdict::Open));
         // Of a slow service, later.
-        let test = ShiftTest::begin(at(0), 20.0, 1.0, SLOW, 12e9).expect("it is large");
+        let test = ShiftTest::begin(at(0), 20.0, 20.0, 1.0, SLOW, 12e9).expect("it is large");
         assert_eq!(test.verdict(at(59_999), &baselines), None);
         assert_eq!(test.verdict(at(60_000), &baselines), Some(Verdict::Open));
     }
 
     #[test]
     fn whoever_was_there_before_is_no_member() {
-        let mut test = ShiftTest::begin(at(5), 20.0, 1.0, SLOW, 200e6).expect("it is large");
+        let mut test = ShiftTest::begin(at(5), 20.0, 20.0, 1.0, SLOW, 200e6).expect("it is large");
         assert!(!test.finished(at(6), at(1)));
         assert!(!test.finished(at(6), at(5)));
         test.admitted(at(5));
@@ -324,8 +330,11 @@ mod tests {
 
     #[test]
     fn what_is_too_small_to_halve_is_not_tested() {
-        assert!(ShiftTest::begin(at(0), 1.3, 1.0, SLOW, 1e6).is_none());
-        assert!(ShiftTest::begin(at(0), 20.0, 20.0, SLOW, 1e6).is_none());
-        assert_eq!(ShiftTest::begin(at(0), 4.0, 3.0, SLOW, 1e6).map(|test| test.trial), Some(3.0));
+        assert!(ShiftTest::begin(at(0), 1.3, 1.3, 1.0, SLOW, 1e6).is_none());
+        assert!(ShiftTest::begin(at(0), 20.0, 20.0, 20.0, SLOW, 1e6).is_none());
+        assert_eq!(
+            ShiftTest::begin(at(0), 4.0, 4.0, 3.0, SLOW, 1e6).map(|test| test.trial),
+            Some(3.0)
+        );
     }
 }
