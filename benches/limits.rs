@@ -95,7 +95,7 @@ fn try_acquire_and_release(bencher: Bencher<'_, '_>, is_windowed: bool) {
     });
 }
 
-#[divan::bench(args = [None, Some("GET /")], name = "acquire+release with sample")]
+#[divan::bench(args = [None, Some("GET /")], name = "acquire+release with sample", sample_size = 1000)]
 fn acquire_and_release_with_sample(bencher: Bencher<'_, '_>, operation: Option<&str>) {
     let mut limiter: GradientLimiter<()> = made(GradientLimiter::new(GradientConfig::default()));
     let (ask, mut now) = (Ask::one(), 0);

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::time::Duration;
 
 use super::{ServiceEstimate, Time};
@@ -15,7 +15,8 @@ const MOST: usize = 64;
 pub(crate) struct Operations {
     all: ServiceEstimate,
     named: Vec<Named>,
-    places: HashMap<Box<str>, OperationId>,
+    /// At most 64 names: whoever makes them up to collide gains nothing.
+    places: FxHashMap<Box<str>, OperationId>,
     uses: u64,
 }
 
@@ -54,7 +55,12 @@ struct Named {
 
 impl Operations {
     pub(crate) fn new() -> Self {
-        Self { all: ServiceEstimate::new(), named: Vec::new(), places: HashMap::new(), uses: 0 }
+        Self {
+            all: ServiceEstimate::new(),
+            named: Vec::new(),
+            places: FxHashMap::default(),
+            uses: 0,
+        }
     }
 
     /// One more member of the operation of that name.

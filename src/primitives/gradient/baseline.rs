@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::window::{Samples, Sums};
 use crate::primitives::Time;
@@ -32,7 +32,8 @@ const SHORTEST: f64 = 1e3;
 pub(super) struct Baselines {
     /// The first is that of the rest.
     entries: Vec<Entry>,
-    places: HashMap<Box<str>, Group>,
+    /// At most 64 names: whoever makes them up to collide gains nothing.
+    places: FxHashMap<Box<str>, Group>,
     /// Counts windows.
     epoch: u64,
 }
@@ -90,7 +91,7 @@ impl Entry {
 
 impl Baselines {
     pub(super) fn new() -> Self {
-        Self { entries: vec![Entry::default()], places: HashMap::new(), epoch: 2 }
+        Self { entries: vec![Entry::default()], places: FxHashMap::default(), epoch: 2 }
     }
 
     /// The place of that name, made if there is room.
