@@ -9,7 +9,7 @@ from itertools import repeat
 import anyio
 from interleaved import Bench, Target
 
-from sluicegate import SemaphoreLimiter
+from sluicegate import GradientLimiter, SemaphoreLimiter
 
 LIMIT = 10
 
@@ -51,6 +51,13 @@ async def _(times: int) -> None:
 @plain.case("SemaphoreLimiter: try_acquire().release()", Target(ratio=0.30))
 async def _(times: int) -> None:
     limiter = SemaphoreLimiter(LIMIT)
+    for _ in repeat(None, times):
+        limiter.try_acquire().release()  # type: ignore[union-attr]  # there is room
+
+
+@plain.case("GradientLimiter: try_acquire().release()", Target(ratio=0.30))
+async def _(times: int) -> None:
+    limiter = GradientLimiter()
     for _ in repeat(None, times):
         limiter.try_acquire().release()  # type: ignore[union-attr]  # there is room
 
