@@ -296,7 +296,7 @@ class GradientLimiter(BaseLimiter):
         Args:
             min_limit: The least that the limit may become, above 0 and at most `max_limit`.
             max_limit: The most that the limit may become, from `min_limit` to 1e9.
-            latency_target: The mean latency to aim at from now on, in seconds, above 0 and at
+            latency_target: What 95 % are to take at most from now on, in seconds, above 0 and at
                 most 3600.
 
         Raises:

@@ -25,7 +25,8 @@ class GradientSnapshot(Snapshot):
     Attributes:
         min_limit: The least that the limit may become.
         max_limit: The most that the limit may become.
-        latency_target: The mean latency that is aimed at, in seconds; `None`: twice the baseline.
+        latency_target: What 95 % are to take at most, in seconds; `None`: twice the baseline, on
+            the mean.
         baseline: The mean latency without overload, in seconds, of what was done in the last
             window; `None` before the first one.
         recent: The mean latency in the last window, in seconds.
@@ -60,9 +61,10 @@ class GradientLimiter(BaseLimiter, _core.GradientLimiter):
 
     The mean latency of a window is compared with a *baseline*, the mean latency without overload.
     If it is significantly more than twice as high while the limit is reached, the limit is cut;
-    if it is not too high while the limit is reached, the limit grows. After three cuts in a row
-    the limit is halved for a while, to tell a service that is overloaded from one that has become
-    slower, whose latency does not depend on the limit: that latency is the new baseline.
+    if it is not too high while half of the limit or more is in use, the limit grows, and fast
+    while latency is as without load. After three cuts in a row the limit is halved for a while,
+    to tell a service that is overloaded, and does as much as before, from one that has become
+    slower, and does half as much: that latency is the new baseline.
 
     Name the kind of work, as in `acquire(operation="GET /report")`, or `permit.operation = …`
     until the release, if kinds differ much: each has a baseline of its own, so that more of a slow
@@ -76,9 +78,9 @@ class GradientLimiter(BaseLimiter, _core.GradientLimiter):
         min_limit: The least that the limit may become, above 0 and at most 1e9. Below 1 it admits
             one at a time with a rest in between.
         max_limit: The most that the limit may become, from `min_limit` to 1e9.
-        latency_target: The mean latency to aim at, in seconds, above 0 and at most 3600: the limit
-            is not cut for latency below it, and is cut for latency above it, whatever the baseline
-            is. `None` aims at twice the baseline.
+        latency_target: What 95 % are to take at most, in seconds, above 0 and at most 3600: the
+            limit is not cut while they do, and is cut while significantly more take longer,
+            whatever the baseline is. `None` aims at twice the baseline, on the mean.
         name: What it is called in rejections, snapshots and metrics; default: "limiter",
             "limiter-2", …
         clock: Where time comes from: an object with `now()` in seconds, such as a

@@ -13,8 +13,8 @@ pub struct GradientConfig {
     pub min_limit: f64,
     /// The most that the limit may become, up to 1e9; 1,000.
     pub max_limit: f64,
-    /// The mean latency to aim at, above 0, whatever the latency without load is: nothing is cut
-    /// below it. `None` aims at twice the baseline; the default.
+    /// What 95 % are to take at most, above 0, whatever the latency without load is: nothing is cut
+    /// while they do. `None` aims at twice the baseline, on the mean; the default.
     pub latency_target: Option<Duration>,
 }
 

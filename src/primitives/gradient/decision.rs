@@ -7,6 +7,8 @@ use crate::primitives::Time;
 
 /// So many times the baseline are no reason to cut.
 pub(super) const TOLERANCE: f64 = 2.0;
+/// The share of what may take longer than the target, if there is one: it is for the 95 % quantile.
+const SLOWER: f64 = 0.05;
 /// How many standard errors are significant.
 const SIGNIFICANT: f64 = 2.0;
 /// The most that one window can say against the limit.
@@ -65,7 +67,9 @@ impl Estimate {
 
         let gradient = self.gradient(slowdown, share);
         let headroom = self.headroom(slowdown);
-        let tolerates = self.because.significance <= 0.0;
+        // A target is not to be passed; what is tolerated may be, by chance.
+        let tolerates = self.because.significance
+            <= if self.config.latency_target.is_some() { -1.0 } else { 0.0 };
         if tolerates {
             self.strain = Cuts::default();
         }
@@ -100,7 +104,7 @@ impl Estimate {
     /// tolerated, so that the limit does not swing.
     fn caution(&self) -> f64 {
         let share = match self.config.latency_target {
-            Some(target) => self.latency / as_nanos(target),
+            Some(_) => self.window.slower_share() / SLOWER,
             None => self.because.slowdown / TOLERANCE,
         };
         ((1.0 - share) * 4.0).clamp(0.25, 1.0)
@@ -111,8 +115,9 @@ impl Estimate {
         let Some(slowdown) = slowdown else { return 0.0 };
         // 1 at the baseline, 0 before what is tolerated.
         let share = if let Some(target) = self.config.latency_target {
+            // Of a normal distribution, which is near enough here.
             let sums = self.window.samples.all();
-            1.0 - NEAR * (sums.mean() + sums.standard_error()) / as_nanos(target)
+            1.0 - NEAR * (sums.mean() + 1.645 * sums.deviation()) / as_nanos(target)
         } else {
             let most = slowdown.ratio + slowdown.error;
             1.0 - NEAR * (most - 1.0) / (TOLERANCE - 1.0)
@@ -123,16 +128,14 @@ impl Estimate {
     /// What latency and overload say against the limit, from 0.5 to 1, which is nothing.
     fn gradient(&self, slowdown: Option<Slowdown>, share: f64) -> f64 {
         let by_latency = match (self.config.latency_target, slowdown) {
-            (Some(target), _) => {
-                let sums = self.window.samples.all();
-                let certain = sums.mean() - SIGNIFICANT * sums.standard_error();
-                as_nanos(target) / certain.max(1.0)
+            (Some(_), _) if self.because.significance >= SIGNIFICANT => {
+                1.0 - (self.window.slower_share() - SLOWER)
             }
             (None, Some(slowdown)) => {
                 let certain = slowdown.ratio - SIGNIFICANT * slowdown.error;
                 TOLERANCE / certain.max(f64::MIN_POSITIVE)
             }
-            (None, None) => 1.0,
+            _ => 1.0,
         };
         let by_overload = match share {
             _ if share >= MOSTLY_OVERLOAD_SHARE => LEAST_GRADIENT,
@@ -260,9 +263,11 @@ impl Estimate {
         };
         self.because.baseline = Some(nanos(slowdown.expected));
         self.because.slowdown = slowdown.ratio;
-        let (excess, error) = match self.config.latency_target {
-            None => (slowdown.ratio - TOLERANCE, slowdown.error),
-            Some(target) => (sums.mean() - as_nanos(target), sums.standard_error()),
+        let (excess, error) = if self.config.latency_target.is_some() {
+            let error = (SLOWER * (1.0 - SLOWER) / sums.count.max(1) as f64).sqrt();
+            (self.window.slower_share() - SLOWER, error)
+        } else {
+            (slowdown.ratio - TOLERANCE, slowdown.error)
         };
         let errors = if excess == 0.0 { 0.0 } else { excess / error };
         self.because.significance = errors.clamp(-MOST_SIGNIFICANCE, MOST_SIGNIFICANCE);

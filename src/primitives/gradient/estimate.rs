@@ -179,6 +179,8 @@ impl Estimate {
             }
             self.judge(now);
         } else if now >= self.resume && (sample.is_some() || is_overload) {
+            let target = self.config.latency_target.map_or(f64::INFINITY, as_nanos);
+            self.window.slower += u64::from(sample.is_some_and(|nanos| nanos > target));
             self.window.add(now, group, sample, is_overload);
             if self.window.is_whole(now) {
                 self.decide(now);

@@ -37,12 +37,17 @@ impl Sums {
 
     /// Of the mean.
     pub(super) fn standard_error(&self) -> f64 {
+        self.deviation() / (self.count.max(1) as f64).sqrt()
+    }
+
+    /// The standard deviation; 0 of one or none.
+    pub(super) fn deviation(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
         }
         let count = self.count as f64;
         let squares = self.squares - self.sum * self.sum / count;
-        (squares.max(0.0) / (count - 1.0) / count).sqrt()
+        (squares.max(0.0) / (count - 1.0)).sqrt()
     }
 }
 
@@ -139,6 +144,8 @@ pub(super) struct Window {
     /// How many ended in it and said something.
     pub(super) ended: u64,
     pub(super) overloads: u64,
+    /// How many samples were longer than the target, if there is one.
+    pub(super) slower: u64,
     /// How many ended, whatever they say.
     pub(super) completions: u64,
     /// The most that was in flight.
@@ -154,6 +161,7 @@ impl Window {
             samples: Samples::new(),
             ended: 0,
             overloads: 0,
+            slower: 0,
             completions: 0,
             peak: 0,
             met_no_room: false,
@@ -196,6 +204,11 @@ impl Window {
         if open < latency { open / latency } else { 1.0 }
     }
 
+    /// The share of samples that were longer than the target.
+    pub(super) fn slower_share(&self) -> f64 {
+        self.slower as f64 / self.samples.all().count.max(1) as f64
+    }
+
     pub(super) fn overload_share(&self) -> f64 {
         self.overloads as f64 / self.ended.max(1) as f64
     }
@@ -204,7 +217,7 @@ impl Window {
     pub(super) fn clear(&mut self, now: Option<Time>) {
         self.since = now;
         self.samples.clear();
-        (self.ended, self.overloads, self.completions) = (0, 0, 0);
+        (self.ended, self.overloads, self.slower, self.completions) = (0, 0, 0, 0);
         (self.peak, self.met_no_room) = (0, false);
     }
 }
