@@ -394,6 +394,29 @@ fn an_idle_service_meets_a_burst_with_the_initial_limit() {
 }
 
 #[test]
+fn so_it_does_after_an_overload_long_ago() {
+    let (mut limiter, mut now) = used();
+    for _ in 0..10 {
+        window(&mut limiter, &mut now, 4, 10, None, |_| Outcome::Overload);
+    }
+    assert_eq!(limiter.limit(), 1.0);
+    let at = |seconds: u64| Time::from_nanos(now + seconds * 1_000 * MILLI);
+    // Whoever comes now and then finds it as it was.
+    for second in [30, 70, 110] {
+        let permit = limiter.try_acquire(at(second), &Ask::one()).expect("the only one");
+        let _: Wakes<_> = limiter.release(at(second), permit, None, Outcome::Ignored);
+        assert_eq!(limiter.limit(), 1.0);
+    }
+    // So does whoever comes while something is in flight.
+    let held = limiter.try_acquire(at(111), &Ask::one()).expect("the only one");
+    assert!(limiter.try_acquire(at(1_000), &Ask::one()).is_err());
+    let _: Wakes<_> = limiter.release(at(1_000), held, None, Outcome::Ignored);
+    let permits = (0..30).filter_map(|_| limiter.try_acquire(at(5_000), &Ask::one()).ok());
+    assert_eq!((permits.count(), limiter.because().cause), (4, Cause::Idle));
+    assert_eq!(limiter.because().to_string(), "grown: nothing in flight of late");
+}
+
+#[test]
 fn what_is_in_flight_for_long_is_not_forgotten() {
     let config = GradientConfig { initial: 100.0, min_limit: 1.0, ..GradientConfig::default() };
     let mut service = Service::new(config, 1_000);

@@ -71,7 +71,8 @@ class GradientLimiter(BaseLimiter, _core.GradientLimiter):
     kind is no overload. The names should be few, such as those of routes; up to 64 are kept apart.
 
     The limit is at most four times the peak in flight within the last minute (or 20 mean
-    latencies, if that is longer), or `initial`, if that is more: it does not grow unused.
+    latencies, if that is longer), or `initial`, if that is more: it does not grow unused. If nobody
+    comes for as long, it is `initial` again, whatever it was cut to.
 
     Args:
         initial: The limit to begin with, from `min_limit` to `max_limit`.

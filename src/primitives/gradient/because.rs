@@ -47,6 +47,8 @@ pub enum Cause {
     Burst,
     /// Little was in flight of late.
     Peak,
+    /// Nothing was in flight, and nobody came, for long.
+    Idle,
     /// The range was changed.
     Range,
 }
@@ -105,6 +107,7 @@ impl fmt::Display for Because {
             Cause::NoShift => write!(f, "{change}: latency depends on the limit"),
             Cause::Burst => write!(f, "{change}: the burst is over"),
             Cause::Peak => write!(f, "{change}: little in flight of late"),
+            Cause::Idle => write!(f, "{change}: nothing in flight of late"),
             Cause::Range => write!(f, "{change}: the range was changed"),
         }
     }

@@ -104,12 +104,20 @@ impl Estimate {
         self.peak.is_due(now)
     }
 
-    /// Forgets what was in flight long ago; that may lower the limit.
+    /// Forgets what was in flight long ago; that may lower the limit. And if nobody has come for
+    /// as long, and nobody `is_there`, it is the initial one at least: whatever it was cut for is
+    /// long ago.
     #[cold]
-    pub(super) fn settle(&mut self, now: Time, in_flight: u64) {
+    pub(super) fn settle(&mut self, now: Time, in_flight: u64, is_there: bool) {
         let span = nanos(PEAK.max(PEAK_IN_LATENCIES * self.latency));
-        self.peak.advance(now, span, in_flight);
-        if self.limit > self.cap() {
+        let is_idle = self.peak.advance(now, span, in_flight) && !is_there;
+        let initial = self.config.initial.min(self.config.max_limit);
+        if is_idle && (self.limit < initial || self.test.is_some()) {
+            let before = self.test.take().map_or(self.limit, |test| test.before);
+            self.cuts = Cuts::default();
+            self.window.clear(None);
+            self.move_to(before.max(initial), Cause::Idle);
+        } else if self.limit > self.cap() {
             self.move_to(self.limit, Cause::Peak);
         }
     }

@@ -23,7 +23,8 @@ use crate::primitives::{
 /// more of the slow kind is no overload.
 ///
 /// The limit stays from `min_limit` to `max_limit`, and is never above four times what was in
-/// flight within the last minute, or 20 mean latencies, unless it is the initial one.
+/// flight within the last minute, or 20 mean latencies, unless it is the initial one. If nobody
+/// comes for as long, it is the initial one again, whatever it was cut to.
 #[derive(Debug)]
 pub struct GradientLimiter<W> {
     /// What admits. What is given back, and the limit, does not go by it.
@@ -191,12 +192,13 @@ impl<W> GradientLimiter<W> {
         GradientSnapshot { limiter, because: self.because(), config: *self.config() }
     }
 
-    /// Lets the limit be lowered by what was not in flight for long.
+    /// Lets the limit follow what was, or was not, in flight for long.
     #[inline]
     fn settle(&mut self, now: Time) {
         let now = now.max(self.semaphore.latest());
         if self.estimate.is_due(now) {
-            self.estimate.settle(now, self.semaphore.in_flight());
+            let (in_flight, waiting) = (self.semaphore.in_flight(), self.semaphore.waiting());
+            self.estimate.settle(now, in_flight, in_flight > 0 || waiting > 0);
             self.follow(now);
         }
     }

@@ -31,11 +31,13 @@ impl Peak {
     }
 
     /// Forgets what is older than `span`. What is in flight now is of this moment, however long
-    /// ago it was admitted.
-    pub(super) fn advance(&mut self, now: Time, span: Duration, in_flight: u64) {
+    /// ago it was admitted. Whether all of it was forgotten at once: nobody has asked for as long.
+    pub(super) fn advance(&mut self, now: Time, span: Duration, in_flight: u64) -> bool {
         let width = (span / 6).max(Duration::from_nanos(1));
+        let mut is_all = false;
         if let Some(end) = self.end {
             let passed = 1 + now.since(end).as_nanos() / width.as_nanos();
+            is_all = passed >= BUCKETS as u128;
             for _ in 0..passed.min(BUCKETS as u128) {
                 self.current = (self.current + 1) % BUCKETS;
                 self.buckets[self.current] = 0;
@@ -43,6 +45,7 @@ impl Peak {
         }
         self.end = Some(now.after(width));
         self.record(in_flight);
+        is_all
     }
 
     pub(super) fn highest(&self) -> u64 {
@@ -60,24 +63,24 @@ mod tests {
     fn a_peak_is_forgotten_after_the_span() {
         let mut peak = Peak::new();
         let at = |second: u64| Time::from_nanos(second * 1_000_000_000);
-        peak.advance(at(0), MINUTE, 0);
+        assert!(!peak.advance(at(0), MINUTE, 0));
         peak.record(100);
         for second in 1..50 {
             if peak.is_due(at(second)) {
-                peak.advance(at(second), MINUTE, 3);
+                assert!(!peak.advance(at(second), MINUTE, 3));
             }
             assert_eq!(peak.highest(), 100, "{second}");
         }
         for second in 50..61 {
             if peak.is_due(at(second)) {
-                peak.advance(at(second), MINUTE, 3);
+                assert!(!peak.advance(at(second), MINUTE, 3));
             }
         }
         assert_eq!(peak.highest(), 3);
-        peak.advance(Time::MAX, MINUTE, 0);
+        assert!(peak.advance(Time::MAX, MINUTE, 0));
         assert_eq!(peak.highest(), 0);
         assert!(peak.is_due(Time::MAX));
-        peak.advance(Time::MAX, Duration::ZERO, 7);
+        assert!(!peak.advance(Time::MAX, Duration::ZERO, 7));
         assert_eq!(peak.highest(), 7);
     }
 }
