@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::play::{measure, play};
+use crate::play::{assert_near, measure, play};
 
 /// Requests at these moments, and what they meet.
 fn scenario(times: &[f64], stage: &Value) -> Value {
@@ -241,4 +241,20 @@ fn work_that_nobody_waits_for_goes_on_unless_it_is_cancelled() {
     assert_eq!(["go_on", "release", "cancel"].map(|how| answers(how, "none")), [2.0, 2.0, 0.0]);
     assert_eq!(["go_on", "release", "cancel"].map(|how| answers(how, "fifo")), [2.0, 1.0, 0.0]);
     assert_eq!(["go_on", "release", "cancel"].map(|how| answers(how, "codel"))[1..], [1.0, 0.0]);
+}
+
+#[test]
+fn a_billion_stops_take_no_memory() {
+    let scenario = json!({
+        "seconds": 1e6,
+        "step": 1000,
+        "arrivals": [{ "rate": 0.01 }],
+        "stage": [{
+            "service": { "constant": 100_000 },
+            "stops": { "every": 0.001, "length": 0.0005 },
+        }],
+    });
+    let [least, most] = measure(&scenario, 1, (300_000.0, 1e6), ["p50", "slowest"]);
+    assert_near(least, 200_000.0, 1e-6);
+    assert_near(most, 200_000.0, 1e-6);
 }
