@@ -87,7 +87,8 @@ impl Distribution {
                     part.share.is_within(0.0..=1e9, &format!("{parameter}.share"), "a number")?;
                     part.is.check(parameter, traces)?;
                 }
-                let total: f64 = parts.iter().map(|part| part.share).sum();
+                // The sum of none is -0.
+                let total: f64 = parts.iter().map(|part| part.share).sum::<f64>() + 0.0;
                 let parameter = format!("{parameter}: the sum of shares");
                 total.is_within(1e-9..=1e11, &parameter, "a number")
             }

@@ -1,5 +1,5 @@
 use super::random::{Purpose, draws};
-use super::scenario::{Budget, Client, Error, Jitter, Throttle};
+use super::scenario::{Budget, Client, Error, Faulty, Jitter, Throttle};
 use crate::primitives::random::Random;
 use crate::primitives::{
     AdaptiveThrottle, Criticality, Outcome, RetryBudget, RetryBudgetConfig, RetryPermit,
@@ -103,7 +103,8 @@ impl Client {
     pub(super) fn backoff(&self, seed: u64, request: usize, attempt: u32) -> f64 {
         let retry = &self.retry;
         let growth = libm::pow(retry.factor, f64::from(attempt.saturating_sub(1)));
-        let wait = (retry.wait * growth).min(retry.max_wait);
+        // Growth may be infinite, of which nothing would be no number.
+        let wait = if retry.wait > 0.0 { (retry.wait * growth).min(retry.max_wait) } else { 0.0 };
         let mut random = draws(seed, Purpose::Backoff, request as u64, u64::from(attempt));
         match retry.jitter {
             Jitter::None => wait,
@@ -113,6 +114,15 @@ impl Client {
     }
 
     pub(super) fn check_fleet(&self) -> Result<(), Error> {
+        let windows = [
+            ("throttle.window", self.throttle.as_ref().and_then(|throttle| throttle.window)),
+            ("budget.window", self.budget.as_ref().and_then(|budget| budget.window)),
+        ];
+        for (parameter, window) in windows {
+            if let Some(window) = window {
+                window.is_within(0.0..=3600.0, parameter, "a number of seconds")?;
+            }
+        }
         self.throttle.as_ref().map(Throttle::build).transpose()?;
         self.budget.as_ref().map(Budget::build).transpose()?;
         Ok(())

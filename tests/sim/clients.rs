@@ -32,6 +32,13 @@ fn retries_back_off() {
 }
 
 #[test]
+fn nothing_to_wait_is_nothing_however_often() {
+    // Of 1000 to the power of 998 there is no number.
+    let retry = json!({ "attempts": 1000, "retry": { "wait": 0, "factor": 1000 } });
+    assert_eq!(play(&refused(&retry), 1).series.attempts[0], 1000.0);
+}
+
+#[test]
 fn jitter_is_within_its_bounds() {
     for (jitter, least, mean) in [("full", 0.0, 5.0), ("equal", 5.0, 7.5)] {
         let scenario = json!({

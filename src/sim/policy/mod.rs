@@ -168,6 +168,12 @@ impl Policy {
                     link.config().check()?;
                 }
                 Link::Bucket(link) => drop(link.build()?),
+                Link::Adaptive(AdaptiveLink { latency_target: Some(target), .. })
+                    if !(1e-9..=3600.0).contains(target) =>
+                {
+                    let parameter = "adaptive.latency_target";
+                    target.is_within(1e-9..=3600.0, parameter, "a number of seconds")?;
+                }
                 Link::Fixed(FixedLink { wait, .. })
                 | Link::Adaptive(AdaptiveLink { wait, .. })
                 | Link::Aimd(ClassicLink { wait, .. })
