@@ -90,7 +90,10 @@ impl Server {
 
     /// Takes a job out that has not begun.
     pub(super) fn remove(&mut self, job: JobId) {
-        self.backlog.retain(|each| *each != job);
+        // Whoever has waited longest is in front, and mostly the first to leave.
+        if let Some(position) = self.backlog.iter().position(|each| *each == job) {
+            self.backlog.remove(position);
+        }
     }
 }
 

@@ -39,6 +39,22 @@ fn nothing_to_wait_is_nothing_however_often() {
 }
 
 #[test]
+fn those_who_leave_a_long_queue_do_so_in_time() {
+    // Wherever in the queue they are.
+    for policy in ["none", "fifo", "lifo"] {
+        let scenario = json!({
+            "seconds": 20,
+            "arrivals": [{ "rate": 2_000 }],
+            "client": { "timeout": 10, "on_timeout": "cancel" },
+            "stage": [{ "policy": policy, "workers": 1, "service": { "constant": 0.1 } }],
+        });
+        let report = play(&scenario, 1);
+        let waiting = report.series.waiting[19];
+        assert!((19_500..20_500).contains(&waiting), "{policy}: {waiting}");
+    }
+}
+
+#[test]
 fn jitter_is_within_its_bounds() {
     for (jitter, least, mean) in [("full", 0.0, 5.0), ("equal", 5.0, 7.5)] {
         let scenario = json!({

@@ -63,6 +63,9 @@ impl Plain {
     }
 
     pub(crate) fn remove(&mut self, job: JobId) {
-        self.items.retain(|(each, _)| *each != job);
+        // Whoever has waited longest is in front, and mostly the first to leave.
+        if let Some(position) = self.items.iter().position(|(each, _)| *each == job) {
+            self.items.remove(position);
+        }
     }
 }
