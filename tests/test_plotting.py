@@ -110,6 +110,12 @@ def test_nothing_answered_and_nothing_that_came() -> None:
     figure([simulate({**SCENARIO, "seconds": 0.01, "step": 0.01})])
 
 
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    path = tmp_path / "name.svg"
+    plot([simulate({**SCENARIO, "name": r"a$\frac{$b", "seconds": 1})], path)
+    assert r"scenario, a$\frac{$b (seed 1): codel" in texts(path)
+
+
 def test_what_cannot_be_drawn(tmp_path: Path) -> None:
     (result,) = results("codel")
     with pytest.raises(ValueError, match="results must be 1 to 7, got 0"):

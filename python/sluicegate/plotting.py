@@ -127,9 +127,11 @@ def _draw_title(drawn: Figure, results: list[Result]) -> None:
     first = results[0]
     subject = f"{first.scenario} (seed {first.seed})"
     if len(results) == 1:
-        drawn.suptitle(f"{subject}: {first.policy}", x=0.01, ha="left", fontsize=12)
+        subject = f"{subject}: {first.policy}"
+    # As it stands: a dollar begins no formula.
+    drawn.suptitle(subject, x=0.01, ha="left", fontsize=12, parse_math=False)
+    if len(results) == 1:
         return
-    drawn.suptitle(subject, x=0.01, ha="left", fontsize=12)
     lines = [
         Line2D([], [], color=colour, linewidth=2.5, label=result.policy)
         for result, colour in zip(results, _COLOURS, strict=False)
