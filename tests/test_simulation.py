@@ -11,16 +11,14 @@ import os
 import re
 import threading
 from dataclasses import FrozenInstanceError, fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sluicegate
 from sluicegate.simulation import Check, Result, Series, scenarios, simulate
 from subprocesses import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCENARIO: dict[str, Any] = {
     "seconds": 20,
@@ -279,6 +277,14 @@ def test_what_is_no_finite_number_is_named(path: str, value: float) -> None:
         simulate(changed(path, value))
     assert str(caught.value).startswith(named)
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no file without an end")
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(OSError, match="/dev/zero: larger than 64 MiB"):
+        simulate("/dev/zero")
+    with pytest.raises(ValueError, match="/dev/zero: larger than 512 MiB"):
+        simulate(changed("arrivals", [{"trace": {"file": "/dev/zero", "time": "t"}}]))
 
 
 @pytest.mark.parametrize("value", [object(), b"2", {1, 2}, 1j])

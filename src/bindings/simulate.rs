@@ -2,7 +2,6 @@
 
 #![allow(clippy::needless_pass_by_value)] // so they are extracted
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -84,7 +83,9 @@ impl Failure {
         match self {
             Self::Scenario(text) => PyValueError::new_err(text),
             Self::File(error) => {
-                let Some(number) = error.raw_os_error() else { return error.into() };
+                let Some(number) = error.raw_os_error() else {
+                    return PyOSError::new_err(format!("{}: {error}", path.display()));
+                };
                 let text = py.import("os").and_then(|os| os.call_method1("strerror", (number,)));
                 // Which makes a FileNotFoundError of it, or whatever the number stands for.
                 text.map_or_else(
@@ -100,9 +101,11 @@ fn read(path: &Path, json: Option<&str>) -> Result<Variants, Failure> {
     let (scenarios, file) = if let Some(json) = json {
         (Scenario::from_json(json, path)?, "scenario".into())
     } else {
-        // Reads it twice, to tell what cannot be read from what cannot be played.
-        fs::read(path).map_err(Failure::File)?;
-        (Scenario::load(path)?, path.file_stem().unwrap_or_default().to_string_lossy())
+        let content = Scenario::read(path).map_err(Failure::File)?;
+        (
+            Scenario::from_toml(&content, path)?,
+            path.file_stem().unwrap_or_default().to_string_lossy(),
+        )
     };
     let prefix = format!("{file}, ");
     let names = { scenarios.iter() }

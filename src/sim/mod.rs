@@ -11,6 +11,7 @@ mod distribution;
 mod engine;
 mod events;
 mod expect;
+mod file;
 mod fleet;
 mod job;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -11,10 +12,13 @@ use serde_json::Value;
 use super::changing::Changing;
 use super::distribution::Distribution;
 use super::expect::Expectation;
+use super::file;
 use super::policy::Policy;
 use super::trace::Trace;
 use crate::primitives::{ConfigError, Criticality, Outcome};
 
+/// In bytes.
+const MOST_OF_A_FILE: u64 = 64 << 20;
 /// How many points a series may have.
 const MOST_STEPS: f64 = 1e6;
 
@@ -324,9 +328,27 @@ impl Scenario {
     /// # Errors
     /// If it cannot be read, or does not say what it has to.
     pub fn load(path: &Path) -> Result<Vec<Self>, Error> {
+        let content = Self::read(path);
+        let content = content.map_err(|error| Error(format!("{}: {error}", path.display())))?;
+        Self::from_toml(&content, path)
+    }
+
+    /// What a file holds, for [`from_toml`](Self::from_toml).
+    ///
+    /// # Errors
+    /// If it cannot be read, or is larger than 64 MiB.
+    pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+        file::read(path, MOST_OF_A_FILE)
+    }
+
+    /// Reads what the file at `path` holds.
+    ///
+    /// # Errors
+    /// If it does not say what it has to.
+    pub fn from_toml(content: &[u8], path: &Path) -> Result<Vec<Self>, Error> {
         let named = |error: String| Error(format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
-        let table: toml::Table = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
+        let text = std::str::from_utf8(content).map_err(|error| named(error.to_string()))?;
+        let table: toml::Table = toml::from_str(text).map_err(|error| named(error.to_string()))?;
         for (key, value) in &table {
             check_finite(key, value).map_err(|Error(error)| named(error))?;
         }

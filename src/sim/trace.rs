@@ -1,6 +1,11 @@
 use std::path::Path;
 
+use super::file;
 use super::scenario::Error;
+
+/// In bytes, and in rows: as many as there may be requests.
+const MOST_BYTES: u64 = 512 << 20;
+const MOST_ROWS: usize = 20_000_000;
 
 /// A table of numbers: the columns of a CSV file with a header. Other columns may be
 /// there as long as nobody asks for them.
@@ -15,10 +20,9 @@ pub(super) struct Trace {
 impl Trace {
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let named = |error: &dyn std::fmt::Display| Error(format!("{}: {error}", path.display()));
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::All)
-            .from_path(path)
-            .map_err(|error| named(&error))?;
+        let content = file::read(path, MOST_BYTES).map_err(|error| named(&error))?;
+        let mut reader =
+            csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(content.as_slice());
         let header = reader.headers().map_err(|error| named(&error))?;
         let columns: Vec<String> = header.iter().map(str::to_owned).collect();
         let mut faults = vec![None; columns.len()];
@@ -38,6 +42,9 @@ impl Trace {
                 numbers.push(number.unwrap_or(0.0));
             }
             rows.push(numbers);
+            if rows.len() > MOST_ROWS {
+                return Err(named(&format!("more than {MOST_ROWS} rows")));
+            }
         }
         Ok(Self { columns, rows, faults })
     }
