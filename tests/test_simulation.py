@@ -279,6 +279,19 @@ def test_what_is_no_finite_number_is_named(path: str, value: float) -> None:
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("name", "\ud800", r"name must be text without surrogates, got '\ud800'"),
+        ("arrivals.0.class", "a\udfff", r"arrivals[0].class must be text without surrogates"),
+        ("client", {"\ud800": 1}, r"client must have keys without surrogates, got '\ud800'"),
+    ],
+)
+def test_what_is_no_unicode_is_named(path: str, value: object, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        simulate(changed(path, value))
+
+
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no file without an end")
 def test_a_file_without_an_end_is_refused() -> None:
     with pytest.raises(OSError, match="/dev/zero: larger than 64 MiB"):

@@ -209,12 +209,18 @@ def _plain(parameter: str, value: object, depth: int) -> object:
     """Return what JSON can say, with whatever is wrong said by its name."""
     if depth > 60:
         raise ValueError(f"{parameter} must be at most 60 levels deep")
-    if isinstance(value, str) or value is None or isinstance(value, bool):
+    if isinstance(value, str):
+        if not _is_unicode(value):
+            raise ValueError(f"{parameter} must be text without surrogates, got {_short(value)}")
+        return value
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{parameter} must have strings as keys, got {key!r}")
+            if not _is_unicode(key):
+                raise ValueError(f"{parameter} must have keys without surrogates, got {key!a}")
         names = {key: key if depth == 0 else f"{parameter}.{key}" for key in value}
         return {key: _plain(names[key], each, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -236,6 +242,14 @@ def _number(parameter: str, value: Any) -> int | float:
     if not math.isfinite(number):
         raise ValueError(f"{parameter} must be a finite number, got {_short(value)}")
     return int(value) if whole else number
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        str.encode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _short(value: object) -> str:
