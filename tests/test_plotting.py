@@ -108,6 +108,7 @@ def test_nothing_answered_and_nothing_that_came() -> None:
     figure([simulate({**SCENARIO, "stage": [{"workers": 0}]})])
     figure([simulate({**SCENARIO, "arrivals": [{"rate": 0}]})])
     figure([simulate({**SCENARIO, "seconds": 0.01, "step": 0.01})])
+    figure([simulate({**SCENARIO, "seconds": 1, "step": 60})])
 
 
 def test_a_name_is_no_formula(tmp_path: Path) -> None:

@@ -72,7 +72,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What happened, step by step: all of the same length.
+    """What happened while requests came, step by step: all of the same length.
+
+    The last step is shorter if the others do not fill the time.
 
     Attributes:
         time: The end of each step, in seconds.

@@ -161,7 +161,7 @@ impl<'a> Simulation<'a> {
             }
             self.plan_arrival(source);
         }
-        self.events.plan(Time::ZERO.after(super::seconds(self.scenario.step)), Event::Look);
+        self.plan_look();
     }
 
     fn happen(&mut self, event: Event) {
@@ -380,8 +380,13 @@ impl<'a> Simulation<'a> {
         });
         self.most_waiting = self.waiting();
         self.most_in_flight = self.in_flight();
-        let next = self.now.after(super::seconds(self.scenario.step));
-        if next <= self.end {
+        self.plan_look();
+    }
+
+    /// The last step may be shorter than the others.
+    fn plan_look(&mut self) {
+        if self.now < self.end {
+            let next = self.now.after(super::seconds(self.scenario.step)).min(self.end);
             self.events.plan(next, Event::Look);
         }
     }

@@ -258,3 +258,23 @@ fn a_billion_stops_take_no_memory() {
     assert_near(least, 200_000.0, 1e-6);
     assert_near(most, 200_000.0, 1e-6);
 }
+
+#[test]
+fn the_last_step_may_be_short() {
+    for (seconds, step, times) in
+        [(2.5, 1.0, vec![1.0, 2.0, 2.5]), (2.0, 1.0, vec![1.0, 2.0]), (2.0, 60.0, vec![2.0])]
+    {
+        let scenario = json!({
+            "seconds": seconds,
+            "step": step,
+            "arrivals": [{ "rate": 100, "process": "constant" }],
+            "stage": [{}],
+        });
+        let report = play(&scenario, 1);
+        let series = report.series;
+        assert_eq!(series.time, times);
+        let spans = times.iter().scan(0.0, |from, to| Some(to - std::mem::replace(from, *to)));
+        let came: f64 = spans.zip(&series.offered).map(|(span, rate)| span * rate).sum();
+        assert_near(came, report.requests as f64, 1e-9);
+    }
+}
