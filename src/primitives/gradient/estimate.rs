@@ -113,8 +113,8 @@ impl Estimate {
         let is_idle = self.peak.advance(now, span, in_flight) && !is_there;
         let initial = self.config.initial.min(self.config.max_limit);
         if is_idle && (self.limit < initial || self.test.is_some()) {
-            let before = self.test.take().map_or(self.limit, |test| test.before);
-            self.cuts = Cuts::default();
+            let before = self.test.take().map_or(self.limit, |test| test.limit);
+            (self.cuts, self.strain) = (Cuts::default(), Cuts::default());
             self.window.clear(None);
             self.move_to(before.max(initial), Cause::Idle);
         } else if self.limit > self.cap() {
