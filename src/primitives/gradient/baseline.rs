@@ -112,10 +112,15 @@ impl Baselines {
         self.entries.get(group.index())?.baseline
     }
 
+    /// Whether the baseline of the rest is only the mean of all samples so far.
+    pub(super) fn is_young(&self) -> bool {
+        self.entries.first().is_some_and(|rest| !rest.is_grown)
+    }
+
     /// Takes in a sample of what is new.
     #[inline]
     pub(super) fn study(&mut self, now: Time, place: Group, nanos: f64, is_light: bool) {
-        let is_rest_new = self.entries.first().is_some_and(|rest| !rest.is_grown);
+        let is_rest_new = self.is_young();
         for place in [Some(place), is_rest_new.then_some(Group::REST)].into_iter().flatten() {
             let Some(entry) = self.entries.get_mut(place.index()) else { continue };
             if !entry.is_grown {

@@ -9,6 +9,8 @@ use crate::primitives::Time;
 pub(super) const TOLERANCE: f64 = 2.0;
 /// The share of what may take longer than the target, if there is one: it is for the 95 % quantile.
 const SLOWER: f64 = 0.05;
+/// So many times the baseline is no queue to speak of.
+const QUEUELESS: f64 = 1.25;
 /// How many standard errors are significant.
 const SIGNIFICANT: f64 = 2.0;
 /// The most that one window can say against the limit.
@@ -67,9 +69,7 @@ impl Estimate {
 
         let gradient = self.gradient(slowdown, share);
         let headroom = self.headroom(slowdown);
-        // A target is not to be passed; what is tolerated may be, by chance.
-        let tolerates = self.because.significance
-            <= if self.config.latency_target.is_some() { -1.0 } else { 0.0 };
+        let tolerates = self.tolerates(slowdown);
         if tolerates {
             self.strain = Cuts::default();
         }
@@ -77,7 +77,7 @@ impl Estimate {
             self.hold(Cause::Light);
         } else if gradient < 1.0 && (is_reached || share >= OVERLOAD_SHARE) {
             self.cut(now, gradient, share);
-        } else if self.unreached == LONG_UNREACHED && self.cuts.count() > 0 {
+        } else if self.unreached >= LONG_UNREACHED && self.cuts.count() > 0 {
             // It was a burst: nobody was held back since.
             let before = self.cuts.before().unwrap_or(self.limit);
             self.cuts = Cuts::default();
@@ -91,13 +91,31 @@ impl Estimate {
             let step = (self.limit.sqrt() / 2.0).max(self.limit.min(1.0)) * self.caution();
             // One window may be lucky.
             let room = self.headroom.min(headroom);
-            let leap = GROWTH * self.limit * room * self.window.round_trips(now);
-            let growth = if is_light { 0.0 } else { step.max(leap) };
+            let round_trips = self.window.round_trips(now);
+            let growth = if is_light {
+                0.0
+            } else if self.baselines.is_young() {
+                // What is queued would be taken for the baseline.
+                step * round_trips
+            } else {
+                step.max(GROWTH * self.limit * room * round_trips)
+            };
             self.move_to(self.limit + growth, cause);
         } else {
             self.hold(self.what_is_seen());
         }
         self.headroom = headroom;
+    }
+
+    /// Whether the limit may grow. A target is not to be passed, what is tolerated may be by chance;
+    /// and a target that is not reached without a queue either is not to be had by a limit.
+    fn tolerates(&self, slowdown: Option<Slowdown>) -> bool {
+        let significance = self.because.significance;
+        if self.config.latency_target.is_none() {
+            return significance <= 0.0;
+        }
+        let is_queueless = slowdown.is_none_or(|it| it.ratio + it.error < QUEUELESS);
+        significance <= -1.0 || is_queueless
     }
 
     /// What is done of a step: less than 1, down to a quarter, if latency is close to what is
@@ -128,8 +146,9 @@ impl Estimate {
     /// What latency and overload say against the limit, from 0.5 to 1, which is nothing.
     fn gradient(&self, slowdown: Option<Slowdown>, share: f64) -> f64 {
         let by_latency = match (self.config.latency_target, slowdown) {
-            (Some(_), _) if self.because.significance >= SIGNIFICANT => {
-                1.0 - (self.window.slower_share() - SLOWER)
+            (Some(_), Some(slowdown)) if self.because.significance >= SIGNIFICANT => {
+                let is_queued = slowdown.ratio - slowdown.error > QUEUELESS;
+                if is_queued { 1.0 - (self.window.slower_share() - SLOWER) } else { 1.0 }
             }
             (None, Some(slowdown)) => {
                 let certain = slowdown.ratio - SIGNIFICANT * slowdown.error;
@@ -182,7 +201,7 @@ impl Estimate {
 
     /// Begins to admit half of `in_use`, if it is time for a test and that is enough for one.
     fn begin_test(&mut self, now: Time, in_use: f64, slow: Slow) {
-        if self.config.latency_target.is_some() || now < self.next_test {
+        if now < self.next_test {
             return;
         }
         let least = self.config.min_limit;
