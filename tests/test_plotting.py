@@ -104,6 +104,51 @@ def test_each_policy_has_a_colour_of_its_own() -> None:
     assert len({line.get_color() for line in waiting}) == len(policies)
 
 
+# At first a step; then ten times slower at any limit.
+SLOWER: dict[str, Any] = {
+    "seconds": 20,
+    "step": 0.1,
+    "arrivals": [{"rate": 200}],
+    "stage": [{"policy": "adaptive", "delay": [[0, {"constant": 0.02}], [10, {"constant": 0.2}]]}],
+}
+
+
+def test_what_an_adaptive_limiter_did_is_marked(tmp_path: Path) -> None:
+    result = simulate(SLOWER)
+    path = tmp_path / "marked.svg"
+    plot([result], path)
+    assert texts(path) >= {"baseline", "cut", "test", "shift"}
+    assert "overload" not in texts(path)
+    _, latency, limit, _ = figure([result]).axes
+    assert drawn_of(latency.lines[3])[-1] == result.series.baseline[-1] == pytest.approx(0.2)
+    shifts = next(line for line in limit.lines if line.get_marker() == "o")
+    began = next(
+        at
+        for at, because in zip(result.series.time, result.series.because, strict=True)
+        if because is not None and "at any limit" in because
+    )
+    times: Any = shifts.get_xdata()
+    assert list(times) == [began]
+    # Who cuts all the time is not marked beside others.
+    plot([result, simulate(SLOWER, policy="vegas")], path)
+    assert texts(path) >= {"baseline", "test", "shift"}
+    assert "cut" not in texts(path)
+
+
+def test_some_panels(tmp_path: Path) -> None:
+    (result,) = results("gradient2")
+    drawn = figure([result], panels=["limit", "load"])
+    assert [axes.get_title("left") for axes in drawn.axes] == ["limit and in flight", "load"]
+    path = tmp_path / "one.svg"
+    plot([result], path, panels=["latency"])
+    assert "load" not in texts(path)
+    wrong: Any = ["limits"]
+    with pytest.raises(ValueError, match=r"panels must be some of load, .*, got 'limits'"):
+        figure([result], panels=wrong)
+    with pytest.raises(ValueError, match="got none"):
+        figure([result], panels=[])
+
+
 def test_nothing_answered_and_nothing_that_came() -> None:
     figure([simulate({**SCENARIO, "stage": [{"workers": 0}]})])
     figure([simulate({**SCENARIO, "arrivals": [{"rate": 0}]})])

@@ -92,6 +92,15 @@ def test_the_result_is_typed_and_complete(file: Path) -> None:
     assert all(isinstance(count, int) for count in result.series.in_flight)
 
 
+def test_an_adaptive_limiter_says_why() -> None:
+    none = simulate(SCENARIO).series
+    assert set(none.because) == {None}
+    assert set(none.baseline) == {None}
+    series = simulate(SCENARIO, policy="codel+adaptive").series
+    assert series.baseline[-1] == pytest.approx(0.1, rel=0.3)
+    assert any("latency" in because for because in series.because if because is not None)
+
+
 def test_what_a_series_sums_to_is_what_came(file: Path) -> None:
     result = simulate(file)
     assert math.isclose(sum(result.series.offered) * 0.5, result.requests)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from sluicegate.plotting import Panel
+
 OWN: Final = "own"
 """What stands for the policy of the file."""
 
@@ -82,6 +84,13 @@ class Run:
     type=click.Path(dir_okay=False, writable=True),
     help="Draw seed 1 of the scenario to a .png or .svg file.",
 )
+@click.option(
+    "--panel",
+    "panels",
+    type=click.Choice(["load", "latency", "limit", "waiting"]),
+    multiple=True,
+    help="What to draw of it, one below the other.  [default: all]",
+)
 def command(
     files: tuple[str, ...],
     policies: tuple[str, ...],
@@ -89,6 +98,7 @@ def command(
     variant: str | None,
     is_markdown: bool,
     plot: str | None,
+    panels: tuple[Panel, ...],
 ) -> None:
     """Play load scenarios in virtual time, and compare policies.
 
@@ -106,9 +116,10 @@ def command(
         results = _play(_runs(played, policies, is_drawn=plot is not None))
         comparisons = _compare(played, policies, results)
         if plot is not None:
+            from sluicegate.plotting import PANELS
             from sluicegate.plotting import plot as draw
 
-            draw(_drawn(results, policies), plot)
+            draw(_drawn(results, policies), plot, panels=panels or PANELS)
     except (OSError, ValueError) as error:
         raise click.UsageError(str(error)) from error
     if is_markdown:

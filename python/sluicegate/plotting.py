@@ -9,19 +9,24 @@ plot([simulate("overload.toml", policy=policy) for policy in policies], "overloa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from sluicegate.simulation import Result
+    from sluicegate.simulation import Result, Series
 
-__all__ = ["figure", "plot"]
+__all__ = ["PANELS", "Panel", "figure", "plot"]
+
+Panel = Literal["load", "latency", "limit", "waiting"]
+"""A part of a drawing."""
+PANELS: Final[tuple[Panel, ...]] = get_args(Panel)
+"""All of them."""
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Those of Okabe and Ito, which the colour-blind can tell apart."""
@@ -45,11 +50,23 @@ _STYLE: dict[Any, Any] = {
     "ytick.color": "#444444",
 }
 
-_Lines = list[tuple[str, "Sequence[float | None]", str, Literal["-", "--", ":"]]]
+_HEIGHTS: dict[Panel, float] = {"load": 2.6, "latency": 2.6, "limit": 2.1, "waiting": 1.6}
+"""In inches."""
+_MARKS = {
+    "cut": ("cut: latency", "|", 5.0),
+    "test": ("test: ", "v", 5.0),
+    "overload": ("latency depends on the limit", "x", 5.5),
+    "shift": ("at any limit", "o", 5.0),
+}
+"""Of each the words of `because` that it stands for, its sign, and the size of that."""
+
+_Lines = list[tuple[str, "Sequence[float | None]", str, Literal["-", "--", ":", "-."]]]
 """Of each its name, its values, its colour and its style."""
 
 
-def plot(results: Iterable[Result], path: str | os.PathLike[str]) -> None:
+def plot(
+    results: Iterable[Result], path: str | os.PathLike[str], *, panels: Iterable[Panel] = PANELS
+) -> None:
     """Draw one policy, or compare several, and write it to a file.
 
     The same results give the same file.
@@ -57,6 +74,7 @@ def plot(results: Iterable[Result], path: str | os.PathLike[str]) -> None:
     Args:
         results: As of `figure`.
         path: Where to; its ending says what it becomes, such as `.png` or `.svg`.
+        panels: As of `figure`.
 
     Raises:
         ValueError: As of `figure`, or if the ending is of no known format.
@@ -65,7 +83,7 @@ def plot(results: Iterable[Result], path: str | os.PathLike[str]) -> None:
     """
     import os
 
-    drawn = figure(results)
+    drawn = figure(results, panels=panels)
     from matplotlib import rc_context
 
     is_svg = os.fspath(path).lower().endswith((".svg", ".svgz"))
@@ -73,20 +91,25 @@ def plot(results: Iterable[Result], path: str | os.PathLike[str]) -> None:
         drawn.savefig(path, dpi=150, metadata={"Date": None} if is_svg else None)
 
 
-def figure(results: Iterable[Result]) -> Figure:
+def figure(results: Iterable[Result], *, panels: Iterable[Panel] = PANELS) -> Figure:
     """Draw one policy, or compare several, over the time of the scenario.
 
     One below the other: requests per second, latencies, limit and what is in flight, and what
-    waits. Several policies have a colour each.
+    waits. Several policies have a colour each. Of an adaptive limiter there is also its baseline,
+    beside latency, and where it tested what latency depends on, and with what result; drawn alone,
+    also where it cut.
 
     Args:
         results: Of one scenario, each with another policy; at most 7.
+        panels: Which parts of the drawing, in this order.
 
     Raises:
-        ValueError: If they are not of one scenario, or two of one policy, or none or too many.
+        ValueError: If they are not of one scenario, or two of one policy, or none or too many; or
+            if there is no panel, or no such panel.
         ImportError: If matplotlib is not installed; it comes with `sluicegate[plot]`.
     """
     results = _checked(list(results))
+    chosen = _checked_panels(panels)
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -95,14 +118,14 @@ def figure(results: Iterable[Result]) -> Figure:
             "matplotlib not installed; install with: pip install 'sluicegate[plot]'"
         ) from error
     with rc_context(_STYLE):
-        drawn = Figure(figsize=(9, 9.5), layout="constrained")
-        axes = drawn.subplots(4, 1, sharex=True, height_ratios=(3, 3, 2.4, 1.8))
-        _draw_load(axes[0], results)
-        _draw_latency(axes[1], results)
-        _draw_limit(axes[2], results)
-        _draw_waiting(axes[3], results)
-        axes[3].set_xlabel("time, s")
-        axes[3].set_xlim(0, results[0].series.time[-1])
+        heights = [_HEIGHTS[panel] for panel in chosen]
+        drawn = Figure(figsize=(9, 0.8 + sum(heights)), layout="constrained")
+        grid = drawn.subplots(len(chosen), 1, sharex=True, height_ratios=heights, squeeze=False)
+        axes = grid[:, 0]
+        for panel, each in zip(chosen, axes, strict=True):
+            _draw_panel(panel)(each, results)
+        axes[-1].set_xlabel("time, s")
+        axes[-1].set_xlim(0, results[0].series.time[-1])
         drawn.align_ylabels(list(axes))
         _draw_title(drawn, results)
     return drawn
@@ -119,6 +142,27 @@ def _checked(results: list[Result]) -> list[Result]:
     if len(set(policies)) < len(policies):
         raise ValueError(f"results must be of different policies, got {', '.join(policies)}")
     return results
+
+
+def _checked_panels(panels: Iterable[Panel]) -> list[Panel]:
+    chosen = list(dict.fromkeys(panels))
+    unknown = next((panel for panel in chosen if panel not in PANELS), None)
+    if unknown is not None or not chosen:
+        got = "none" if unknown is None else repr(unknown)
+        raise ValueError(f"panels must be some of {', '.join(PANELS)}, got {got}")
+    return chosen
+
+
+def _draw_panel(panel: Panel) -> Callable[[Axes, list[Result]], None]:
+    match panel:
+        case "load":
+            return _draw_load
+        case "latency":
+            return _draw_latency
+        case "limit":
+            return _draw_limit
+        case "waiting":
+            return _draw_waiting
 
 
 def _draw_title(drawn: Figure, results: list[Result]) -> None:
@@ -168,7 +212,10 @@ def _draw_latency(axes: Axes, results: list[Result]) -> None:
         lines.append(("p99", _above_zero(series.p99), first, "-"))
         lines.append(("p95", _above_zero(series.p95), second, "--"))
         lines.append(("p50", _above_zero(series.p50), third, ":"))
-    if len(results) > 3:  # of which nobody could tell nine lines and more apart
+        if any(baseline is not None for baseline in series.baseline):
+            own = _COLOURS[6] if len(results) == 1 else first
+            lines.append(("baseline", series.baseline, own, "-."))
+    if len(results) > 1:  # of which nobody could tell all lines apart
         lines = [line for line in lines if line[0] != "p95"]
     _draw(axes, results, lines)
     axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
@@ -186,8 +233,47 @@ def _draw_limit(axes: Axes, results: list[Result]) -> None:
             limits.append(("limit", result.series.limit, first, "-"))
         in_flight.append(("in flight", result.series.in_flight, second, ":"))
     axes.set_title("limit and in flight" if limits else "in flight")
-    _draw(axes, results, limits + in_flight)
+    _draw(axes, results, limits + in_flight, *_mark(axes, results))
     _scale(axes, [max(result.series.in_flight) for result in results])
+
+
+def _mark(axes: Axes, results: list[Result]) -> list[Artist]:
+    """Mark what an adaptive limiter did, where the limit came by it."""
+    from matplotlib.lines import Line2D
+
+    shown: list[Artist] = []
+    for name, (phrase, marker, size) in _MARKS.items():
+        is_of_one = phrase.startswith("cut")
+        found = False
+        for result, (first, *_) in _coloured(results):
+            points = [] if is_of_one and len(results) > 1 else _changes(result.series, phrase)
+            times, limits = [at for at, _ in points], [limit for _, limit in points]
+            colour = _COLOURS[1] if len(results) == 1 else first
+            if points:
+                axes.plot(times, limits, marker, color=colour, markersize=size, zorder=3)
+                found = True
+        if found:
+            colour = _COLOURS[1] if len(results) == 1 else _GREY
+            line = Line2D(
+                [], [], color=colour, linestyle="", marker=marker, markersize=size, label=name
+            )
+            shown.append(line)
+    return shown
+
+
+def _changes(series: Series, phrase: str) -> list[tuple[float, float]]:
+    """Return when the limit began to be for that reason, and what it was then."""
+    is_so = [because is not None and phrase in because for because in series.because]
+    steps = zip(series.time, series.limit, series.because, is_so, strict=True)
+    points: list[tuple[float, float]] = []
+    last: str | None = None
+    was_so = False
+    for at, limit, because, is_now in steps:
+        began = is_now and (not was_so or (phrase.startswith("cut") and because != last))
+        if began and limit is not None:
+            points.append((at, limit))
+        last, was_so = because, is_now
+    return points
 
 
 def _draw_waiting(axes: Axes, results: list[Result]) -> None:

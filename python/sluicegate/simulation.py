@@ -90,6 +90,9 @@ class Series:
         limit: The limit at the end of the step; `None` where nothing limits.
         in_flight: What the first stage had in flight at the end of the step.
         waiting: The most that waited within the step.
+        baseline: The mean latency without overload, in seconds, as the first adaptive limiter knew
+            it at the end of the step; `None` where it did not yet, or is none.
+        because: Why its limit was what it was, as `limit_because` in a snapshot.
     """
 
     time: tuple[float, ...]
@@ -105,6 +108,8 @@ class Series:
     limit: tuple[float | None, ...]
     in_flight: tuple[int, ...]
     waiting: tuple[int, ...]
+    baseline: tuple[float | None, ...]
+    because: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)

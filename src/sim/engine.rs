@@ -374,6 +374,7 @@ impl<'a> Simulation<'a> {
         self.record.gauges.push(Gauge {
             at: self.now,
             limit: self.stages.iter().find_map(StageRun::limit).unwrap_or(f64::NAN),
+            because: self.stages.iter().find_map(StageRun::because),
             in_flight: self.in_flight(),
             waiting: self.most_waiting,
             in_flight_max: self.most_in_flight,

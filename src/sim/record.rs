@@ -1,5 +1,6 @@
 use super::expect::{Expectation, Measure};
 use crate::primitives::Time;
+use crate::primitives::gradient::Because;
 
 /// All that happened, as the clients saw it, and what was looked at on the way.
 #[derive(Debug, Default)]
@@ -63,6 +64,8 @@ pub(super) struct Gauge {
     pub(super) at: Time,
     /// Not a number if nothing limits.
     pub(super) limit: f64,
+    /// Why, if something limits that follows latency.
+    pub(super) because: Option<Because>,
     pub(super) in_flight: u64,
     /// The most since the step before.
     pub(super) waiting: u64,

@@ -66,6 +66,10 @@ pub struct Series {
     pub in_flight: Vec<u64>,
     /// The most in the step.
     pub waiting: Vec<u64>,
+    /// That of an adaptive limiter at the end of the step, in seconds; `None` where it has none.
+    pub baseline: Vec<Option<f64>>,
+    /// Why its limit is what it is.
+    pub because: Vec<Option<String>>,
 }
 
 impl Report {
@@ -128,6 +132,7 @@ impl Series {
             .collect();
         let gauges = || record.gauges.iter();
         let limit = |gauge: &Gauge| Some(gauge.limit).filter(|limit| limit.is_finite());
+        let baseline = |gauge: &Gauge| gauge.because?.baseline.map(|span| span.as_secs_f64());
         Self {
             time: gauges().map(|gauge| gauge.at.as_secs_f64()).collect(),
             offered: of(Measure::Offered),
@@ -142,6 +147,8 @@ impl Series {
             limit: gauges().map(limit).collect(),
             in_flight: gauges().map(|gauge| gauge.in_flight).collect(),
             waiting: gauges().map(|gauge| gauge.waiting).collect(),
+            baseline: gauges().map(baseline).collect(),
+            because: gauges().map(|gauge| gauge.because.map(|it| it.to_string())).collect(),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::policy::{Admitted, Limiter, Link, Order, Plain};
 use super::random::{Purpose, draws};
 use super::scenario::{Error, Stage};
 use super::server::{Server, Turn};
+use crate::primitives::gradient::Because;
 use crate::primitives::{
     CoDelQueue, News, Offer, Outcome, Ticket, Time, TokenAsk, TokenBucket, Wakes,
 };
@@ -83,6 +84,10 @@ impl StageRun {
 
     pub(super) fn limit(&self) -> Option<f64> {
         self.limiter().map(Limiter::limit)
+    }
+
+    pub(super) fn because(&self) -> Option<Because> {
+        self.limiter().and_then(Limiter::because)
     }
 
     pub(super) fn in_flight(&self) -> u64 {

@@ -37,7 +37,7 @@ fn line(check: &Check) -> serde_json::Result<String> {
     serde_json::to_string(&words)
 }
 
-/// Of each its mean, for readers, and a hash of all its bits.
+/// Of each that was measured its mean, for readers, and a hash of all its bits.
 fn series(series: &Series) -> serde_json::Result<Vec<String>> {
     let count = |counts: &[u64]| counts.iter().map(|count| *count as f64).collect();
     let limit = series.limit.iter().map(|limit| limit.unwrap_or(-1.0)).collect();

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{ClassicLink, Link, seconds};
+use crate::primitives::gradient::Because;
 use crate::primitives::limits::{
     Aimd, AimdConfig, Algorithm, Gradient, Gradient2, Gradient2Config, GradientConfig, Vegas,
     VegasConfig, WindowConfig,
@@ -93,6 +94,14 @@ impl Limiter {
 
     pub(crate) fn limit(&self) -> f64 {
         each!(ref self, limiter => limiter.limit())
+    }
+
+    /// Why it is so, if it follows latency.
+    pub(crate) fn because(&self) -> Option<Because> {
+        match &self.kind {
+            Kind::Adaptive(limiter) => Some(limiter.because()),
+            Kind::Semaphore(_) | Kind::Classic(_) => None,
+        }
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
