@@ -1,7 +1,7 @@
 # The one door: everything below sets up what it needs on a machine that has
 # rustc, Python 3.11 or newer, and make.
 
-.PHONY: help demo test test-all test-rust test-python results bench lint format lock clean
+.PHONY: help demo test test-all test-rust test-python results docs bench lint format lock clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SHELL := /bin/sh
@@ -20,6 +20,7 @@ help:
 	@echo "make test      lint, the Rust tests, and the Python tests against the built wheel"
 	@echo "make test-all  the same with full counts, on every CPython that is found"
 	@echo "make results   writes what comes of the load scenarios, after a change that is meant to change it"
+	@echo "make docs      draws the figures of the documentation, and writes what its commands print"
 	@echo "make bench     what it costs, beside what else one could use"
 	@echo "make lint      the linters alone"
 	@echo "make format    formats everything"
@@ -43,6 +44,10 @@ test-all: lint $(WHEEL)
 
 results:
 	SLUICEGATE_WRITE_RESULTS=1 cargo test --quiet --test load
+
+# All pages take some ten minutes, for the comparison; PAGES=docs/adaptive-limit.md takes one.
+docs: $(WHEEL)
+	$(BIN)/python docs/build.py $(PAGES)
 
 bench: $(WHEEL)
 	cargo bench --quiet
