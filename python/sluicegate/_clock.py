@@ -33,6 +33,9 @@ class ManualClock(_core.ManualClock):
     async def settle(self, seconds: float = 0.0, /) -> None:
         """Advance, and let the tasks of this loop run that are woken on the way, each in its time.
 
+        What waits for a limiter, a bucket or a queue on this clock is woken. `asyncio.sleep()` and
+        `asyncio.timeout()` keep real time, and do not hear of it.
+
         Args:
             seconds: As in `advance()`.
         """
