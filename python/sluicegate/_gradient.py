@@ -80,10 +80,9 @@ class GradientLimiter(BaseLimiter, _core.GradientLimiter):
             one at a time with a rest in between.
         max_limit: The most that the limit may become, from `min_limit` to 1e9.
         latency_target: What 95 % are to take at most, in seconds, above 0 and at most 3600: the
-            limit is not cut while they do, and is cut while significantly more take longer,
-            whatever the baseline is. It has to be more than 95 % take without load: one that
-            is missed even then can take the limit to `min_limit` in an overload, and keep it
-            there. `None` aims at twice the baseline, on the mean.
+            limit is not cut while they do, and is cut while significantly more take longer and
+            something is queued. What takes longer without a queue too is not to be had by a
+            limit: then the queue is kept short. `None` aims at twice the baseline, on the mean.
         name: What it is called in rejections, snapshots and metrics; default: "limiter",
             "limiter-2", …
         clock: Where time comes from: an object with `now()` in seconds, such as a
