@@ -444,10 +444,10 @@ fn a_target_is_kept_whatever_the_baseline() {
     }
     assert!(lowest >= 20.0);
     assert!((140.0..=230.0).contains(&service.limit()), "{}", service.limit());
-    // What needs 10 ms is not fast enough: there is nothing below the least.
+    // What needs 10 ms is never fast enough: the queue is kept short, and no work is missed.
     let mut service = Service::new(target(5), 10);
     service.run(60, 500, 10);
-    assert_eq!(service.limit(), 1.0);
+    assert!((10.0..=15.0).contains(&service.limit()), "{}", service.limit());
     assert_eq!(service.limiter.because().cause, Cause::Target);
 }
 
