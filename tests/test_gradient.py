@@ -292,8 +292,17 @@ def test_a_latency_target_is_what_is_aimed_at() -> None:
     before = used.limiter.limit
     assert used.use(0.09, times=200) > before
     assert used.because == "grown: latency 90 ms"
-    assert used.use(0.11, times=10_000) == 1
-    assert used.limiter.snapshot().limit_because == "held: latency 110 ms"
+    # What takes so long whatever the limit is gains nothing from a lower one.
+    assert used.use(0.2, times=200) > before
+
+
+def test_a_latency_target_bounds_the_queue() -> None:
+    used = Used(initial=100, latency_target=0.1)
+    used.use(0.005, at_once=1, times=100)
+    for _ in range(1000):
+        # One after the other.
+        used.use(0.005 * int(used.limiter.limit), times=1)
+    assert 12 <= used.limiter.limit <= 23
 
 
 def test_an_update_moves_the_limit_and_keeps_the_rest() -> None:
