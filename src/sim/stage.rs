@@ -142,7 +142,7 @@ impl Simulation<'_> {
                     }
                     Admitted::Waits(ticket) => {
                         job.place = Place::Line { link, ticket };
-                        return self.plan_expiry(number);
+                        return;
                     }
                     Admitted::Not(rejection) => return self.reject(id, rejection.retry_after),
                 },

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::primitives::limits::Change;
+
 /// Why a limit is what it is: what the last window said, and what came of it.
 ///
 /// Shown as "cut: latency 2.4x of 52 ms".
@@ -53,25 +55,6 @@ pub enum Cause {
     Range,
 }
 
-/// What became of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the words say it
-pub enum Change {
-    Held,
-    Cut,
-    Grown,
-}
-
-impl Change {
-    pub(super) fn between(from: f64, to: f64) -> Self {
-        match to.total_cmp(&from) {
-            std::cmp::Ordering::Less => Self::Cut,
-            std::cmp::Ordering::Equal => Self::Held,
-            std::cmp::Ordering::Greater => Self::Grown,
-        }
-    }
-}
-
 impl Because {
     pub(super) const fn initial(cap: f64) -> Self {
         Self {
@@ -88,11 +71,7 @@ impl Because {
 
 impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let change = match self.change {
-            Change::Held => "held",
-            Change::Cut => "cut",
-            Change::Grown => "grown",
-        };
+        let change = self.change;
         let baseline = Span(self.baseline.unwrap_or_default());
         let recent = Span(self.recent.unwrap_or_default());
         let slowdown = self.slowdown;

@@ -21,6 +21,7 @@ pub(crate) mod ranges;
 mod shift;
 mod window;
 
-pub use because::{Because, Cause, Change};
+use super::limits::Change;
+pub use because::{Because, Cause};
 pub use config::GradientConfig;
 pub use limiter::{GradientLimiter, GradientSnapshot};

@@ -49,18 +49,34 @@ pub enum Change {
     Grown,
 }
 
+impl Change {
+    /// What a step from one limit to another is.
+    pub(crate) fn between(from: f64, to: f64) -> Self {
+        match to.total_cmp(&from) {
+            std::cmp::Ordering::Less => Self::Cut,
+            std::cmp::Ordering::Equal => Self::Held,
+            std::cmp::Ordering::Greater => Self::Grown,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "held",
+            Self::Cut => "cut",
+            Self::Grown => "grown",
+        })
+    }
+}
+
 impl Because {
     pub(super) const fn held(cause: Cause) -> Self {
         Self { cause, change: Change::Held }
     }
 
     pub(super) fn moved(cause: Cause, from: f64, to: f64) -> Self {
-        let change = match to.total_cmp(&from) {
-            std::cmp::Ordering::Less => Change::Cut,
-            std::cmp::Ordering::Equal => Change::Held,
-            std::cmp::Ordering::Greater => Change::Grown,
-        };
-        Self { cause, change }
+        Self { cause, change: Change::between(from, to) }
     }
 }
 
@@ -70,11 +86,7 @@ impl fmt::Display for Because {
             Cause::Fixed | Cause::Initial => return self.cause.fmt(f),
             cause => cause.fmt(f)?,
         }
-        f.write_str(match self.change {
-            Change::Held => ", held",
-            Change::Cut => ", cut",
-            Change::Grown => ", grown",
-        })
+        write!(f, ", {}", self.change)
     }
 }
 
