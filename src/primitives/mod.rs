@@ -34,6 +34,7 @@ mod time;
 mod token_retry_budget;
 mod turns;
 mod waitable;
+mod waits_at_semaphore;
 mod wakes;
 mod window;
 

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::estimate::{Estimate, Released};
 use super::{Because, GradientConfig};
+use crate::primitives::waits_at_semaphore::waits_at_semaphore;
 use crate::primitives::{
     Admission, Ask, Claim, ConfigError, Home, Outcome, Permit, Rejection, SemaphoreLimiter,
     Snapshot, Ticket, Time, Waitable, Wakes,
@@ -214,61 +215,8 @@ impl<W> GradientLimiter<W> {
     }
 }
 
-impl<W> Waitable<W> for GradientLimiter<W> {
-    fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
-        self.semaphore.cancel(now, ticket)
-    }
-
-    fn unreached(&mut self, now: Time, ticket: Ticket, waiter: W) -> Wakes<W> {
-        self.semaphore.unreached(now, ticket, waiter)
-    }
-
-    fn expire(&mut self, now: Time, home: Option<Home>) -> Wakes<W> {
-        self.semaphore.expire(now, home)
-    }
-
-    fn next_expiry(&self) -> Option<Time> {
-        self.semaphore.next_expiry()
-    }
-
-    /// Always: what is admitted and given back is timed.
-    #[inline]
-    fn needs_time(&self) -> bool {
-        true
-    }
-
-    fn latest(&self) -> Time {
-        self.semaphore.latest()
-    }
-
-    fn renew(&mut self, ticket: Ticket, waiter: W) -> Result<Option<W>, W> {
-        self.semaphore.renew(ticket, waiter)
-    }
-
-    fn waits(&self, home: Home) -> bool {
-        self.semaphore.waits(home)
-    }
-
-    fn has_unclaimed(&self) -> bool {
-        self.semaphore.has_unclaimed()
-    }
-
-    fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>
-    where
-        W: 'a,
-    {
-        self.semaphore.waiters()
-    }
-
-    fn take_waiters(&mut self) -> Vec<W> {
-        self.semaphore.take_waiters()
-    }
-
-    /// What was learned is kept; an experiment that was going on is given up.
-    fn reset(&mut self) -> Vec<W> {
-        let waiters = self.semaphore.reset();
-        self.estimate.restart();
-        self.follow(self.semaphore.latest());
-        waiters
-    }
-}
+// An experiment that was going on is given up.
+waits_at_semaphore!(GradientLimiter, |this| {
+    this.estimate.restart();
+    this.follow(this.semaphore.latest());
+});
