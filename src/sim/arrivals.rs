@@ -1,5 +1,3 @@
-use std::path::Path;
-
 use super::random::{Purpose, draws, exponential};
 use super::scenario::{Arrivals, Error, Faulty, Process, Rates};
 use super::trace::Trace;
@@ -32,13 +30,7 @@ struct Corner {
 }
 
 impl Source {
-    pub(super) fn new(
-        arrivals: &Arrivals,
-        trace: &Trace,
-        folder: &Path,
-        seed: u64,
-        number: usize,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(arrivals: &Arrivals, seed: u64, number: usize) -> Result<Self, Error> {
         let kind = if let Some(rate) = &arrivals.rate {
             let steps = rate.steps().iter();
             Kind::Rate(
@@ -49,11 +41,10 @@ impl Source {
         } else if let Some(ramp) = &arrivals.ramp {
             Kind::Rate(corners(ramp))
         } else if let Some(rates) = &arrivals.rates {
-            let table = Trace::read(&folder.join(&rates.file))?;
-            Kind::Rate(corners(&rates.points(&table)?))
+            Kind::Rate(corners(&rates.points(&arrivals.table)?))
         } else if let Some(requests) = &arrivals.trace {
-            let time = trace.moments(&requests.time, false)?;
-            let moments = trace.rows.iter().map(|row| row[time] / requests.speed);
+            let time = arrivals.table.moments(&requests.time, false)?;
+            let moments = arrivals.table.rows.iter().map(|row| row[time] / requests.speed);
             Kind::Moments(moments.map(Time::from_secs_f64).collect())
         } else if let Some(times) = &arrivals.times {
             Kind::Moments(times.iter().copied().map(Time::from_secs_f64).collect())

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -70,7 +71,7 @@ impl Distribution {
         }
     }
 
-    pub(super) fn check(&self, parameter: &str, traces: &[Trace]) -> Result<(), Error> {
+    pub(super) fn check(&self, parameter: &str, traces: &[Arc<Trace>]) -> Result<(), Error> {
         let span = |span: f64| span.is_within(0.0..=1e6, parameter, "a number of seconds");
         match self {
             Self::Constant(mean) | Self::Exponential(mean) => span(*mean),

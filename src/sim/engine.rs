@@ -11,7 +11,6 @@ use super::record::{Answer, Attempt, Fate, Gauge, Record, Request};
 use super::report::Report;
 use super::scenario::{Arrivals, Client, Error, Failure, OnTimeout, Scenario};
 use super::stage::{StageRun, Task};
-use super::trace::Trace;
 use crate::primitives::{Outcome, RetryPermit, Time};
 
 /// What is kept of each attempt takes about 100 bytes.
@@ -56,7 +55,6 @@ struct SourceRun<'a> {
     class: u16,
     source: Source,
     fleet: Fleet,
-    trace: Trace,
     count: u64,
 }
 
@@ -77,18 +75,13 @@ impl<'a> Simulation<'a> {
         let mut sources = Vec::new();
         for (number, arrivals) in scenario.arrivals.iter().enumerate() {
             let client = arrivals.client.as_ref().unwrap_or(&scenario.client);
-            let trace = match &arrivals.trace {
-                Some(requests) => Trace::read(&scenario.folder.join(&requests.file))?,
-                None => Trace::default(),
-            };
             let class = classes.iter().position(|class| *class == arrivals.class);
             sources.push(SourceRun {
                 arrivals,
                 client,
                 class: class.and_then(|class| u16::try_from(class).ok()).unwrap_or(0),
-                source: Source::new(arrivals, &trace, &scenario.folder, seed, number)?,
+                source: Source::new(arrivals, seed, number)?,
                 fleet: Fleet::new(client, seed, number)?,
-                trace,
                 count: 0,
             });
         }
@@ -354,8 +347,9 @@ impl<'a> Simulation<'a> {
     /// What the trace says of a request.
     pub(super) fn row(&self, request: usize) -> Option<(&[String], &[f64])> {
         let pending = self.requests.get(request)?;
-        let trace = &self.sources.get(pending.source)?.trace;
-        Some((&trace.columns, trace.rows.get(pending.row)?))
+        let arrivals = self.sources.get(pending.source)?.arrivals;
+        arrivals.trace.as_ref()?;
+        Some((&arrivals.table.columns, arrivals.table.rows.get(pending.row)?))
     }
 
     pub(super) fn operation(&self, source: usize) -> Option<&'a str> {

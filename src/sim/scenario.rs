@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -66,8 +67,6 @@ pub struct Scenario {
     pub(super) stages: Vec<Stage>,
     #[serde(default)]
     pub(super) expect: Vec<Expectation>,
-    #[serde(skip)]
-    pub(super) folder: PathBuf,
 }
 
 /// One source of requests.
@@ -97,6 +96,9 @@ pub(super) struct Arrivals {
     pub(super) criticality: Level,
     pub(super) operation: Option<String>,
     pub(super) client: Option<Client>,
+    /// What stands in the file of `trace` or `rates`: read once, and played with each seed.
+    #[serde(skip)]
+    pub(super) table: Arc<Trace>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -391,8 +393,7 @@ impl Scenario {
                 "" => name.to_owned(),
                 variant => format!("{name}, {variant}"),
             };
-            folder.clone_into(&mut scenario.folder);
-            scenario.check()?;
+            scenario.check(folder)?;
         }
         let mut names = BTreeSet::new();
         if let Some(twin) = scenarios.iter().find(|scenario| !names.insert(&scenario.name)) {
@@ -419,7 +420,8 @@ impl Scenario {
         self.stages.first().map(|stage| &stage.policy)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// Reads the files that it names, too.
+    fn check(&mut self, folder: &Path) -> Result<(), Error> {
         self.seconds.is_within(1e-3..=1e6, "seconds", "a number")?;
         let least = (self.seconds / MOST_STEPS).max(1e-3);
         self.step.is_within(least..=1e6, "step", "a number of seconds")?;
@@ -432,14 +434,15 @@ impl Scenario {
             arrivals.check()?;
         }
         let mut traces = Vec::new();
-        for arrivals in &self.arrivals {
+        for arrivals in &mut self.arrivals {
             if let Some(requests) = &arrivals.trace {
-                let trace = Trace::read(&self.folder.join(&requests.file))?;
-                trace.moments(&requests.time, false)?;
-                traces.push(trace);
+                arrivals.table = Trace::read(&folder.join(&requests.file))?.into();
+                arrivals.table.moments(&requests.time, false)?;
+                traces.push(Arc::clone(&arrivals.table));
             }
             if let Some(rates) = &arrivals.rates {
-                rates.points(&Trace::read(&self.folder.join(&rates.file))?)?;
+                arrivals.table = Trace::read(&folder.join(&rates.file))?.into();
+                rates.points(&arrivals.table)?;
             }
         }
         self.stages.iter().try_for_each(|stage| stage.check(&traces))?;
@@ -522,7 +525,7 @@ impl Client {
 }
 
 impl Stage {
-    fn check(&self, traces: &[Trace]) -> Result<(), Error> {
+    fn check(&self, traces: &[Arc<Trace>]) -> Result<(), Error> {
         self.policy.check()?;
         self.service.values().try_for_each(|service| service.check("service", traces))?;
         for (operation, service) in &self.operations {
