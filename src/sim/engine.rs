@@ -20,8 +20,7 @@ const MOST_ATTEMPTS: usize = 20_000_000;
 /// result, whatever the machine; and with another policy the same requests.
 ///
 /// # Errors
-/// If a file that it names cannot be read, or if more than 2e7 attempts are made, which
-/// would fill the memory.
+/// If more than 2e7 attempts are made, which would fill the memory.
 pub fn simulate(scenario: &Scenario, seed: u64) -> Result<Report, Error> {
     let mut simulation = Simulation::new(scenario, seed)?;
     let horizon = simulation.end.after(super::seconds(scenario.seconds + 60.0));
