@@ -16,6 +16,7 @@ mod lanes;
 pub mod limits;
 mod line;
 mod links;
+mod names;
 mod operations;
 mod outcome;
 mod permit;

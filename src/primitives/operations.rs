@@ -1,10 +1,7 @@
-use rustc_hash::FxHashMap;
 use std::time::Duration;
 
+use super::names::{Names, put};
 use super::{ServiceEstimate, Time};
-
-/// How many operations are known by name at once.
-const MOST: usize = 64;
 
 /// The service times of named operations, and of all together.
 ///
@@ -15,8 +12,7 @@ const MOST: usize = 64;
 pub(crate) struct Operations {
     all: ServiceEstimate,
     named: Vec<Named>,
-    /// At most 64 names: whoever makes them up to collide gains nothing.
-    places: FxHashMap<Box<str>, OperationId>,
+    places: Names,
     uses: u64,
 }
 
@@ -27,12 +23,17 @@ pub(crate) struct OperationId(u8);
 impl OperationId {
     pub(crate) const UNNAMED: Self = Self(0);
 
+    fn of(place: usize) -> Self {
+        // A place is below 64.
+        Self(u8::try_from(place + 1).unwrap_or(0))
+    }
+
     fn place(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
     }
 
     /// How many there can be.
-    pub(crate) const COUNT: usize = MOST + 1;
+    pub(crate) const COUNT: usize = Names::MOST + 1;
 
     /// Below [`COUNT`](Self::COUNT).
     pub(crate) fn index(self) -> usize {
@@ -46,7 +47,6 @@ impl OperationId {
 
 #[derive(Debug)]
 struct Named {
-    name: Box<str>,
     estimate: ServiceEstimate,
     /// How many items wait, and how much work is under way.
     members: u64,
@@ -55,12 +55,7 @@ struct Named {
 
 impl Operations {
     pub(crate) fn new() -> Self {
-        Self {
-            all: ServiceEstimate::new(),
-            named: Vec::new(),
-            places: FxHashMap::default(),
-            uses: 0,
-        }
+        Self { all: ServiceEstimate::new(), named: Vec::new(), places: Names::default(), uses: 0 }
     }
 
     /// One more member of the operation of that name.
@@ -68,8 +63,8 @@ impl Operations {
         let Some(name) = name else {
             return OperationId::UNNAMED;
         };
-        let id = match self.places.get(name) {
-            Some(&id) => id,
+        let id = match self.places.find(name) {
+            Some(place) => OperationId::of(place),
             None => self.make(name),
         };
         self.uses += 1;
@@ -117,7 +112,7 @@ impl Operations {
     /// The same of the operation of that name.
     pub(crate) fn too_late_at_for(&self, name: Option<&str>, deadline: Time) -> Time {
         let id = match name {
-            Some(name) => self.places.get(name).copied(),
+            Some(name) => self.places.find(name).map(OperationId::of),
             None => Some(OperationId::UNNAMED),
         };
         id.map_or(deadline, |id| self.too_late_at(id, deadline))
@@ -138,27 +133,19 @@ impl Operations {
         id.place().and_then(|place| self.named.get_mut(place))
     }
 
+    #[cold]
     fn make(&mut self, name: &str) -> OperationId {
-        let fresh =
-            Named { name: name.into(), estimate: ServiceEstimate::new(), members: 0, used: 0 };
-        let place = if self.named.len() < MOST {
-            self.named.push(fresh);
-            self.named.len() - 1
-        } else {
-            let idle = { self.named.iter_mut().enumerate() }
-                .filter(|(_, named)| named.members == 0)
-                .min_by_key(|(_, named)| named.used);
-            let Some((place, oldest)) = idle else {
-                return OperationId::UNNAMED;
-            };
-            let forgotten = std::mem::replace(oldest, fresh);
-            self.places.remove(&forgotten.name);
-            place
+        let named = &self.named;
+        let idle = || {
+            let idle = named.iter().enumerate().filter(|(_, named)| named.members == 0);
+            idle.min_by_key(|(_, named)| named.used).map(|(place, _)| place)
         };
-        // A place is below 64.
-        let id = OperationId(u8::try_from(place + 1).unwrap_or(0));
-        self.places.insert(name.into(), id);
-        id
+        let Some(place) = self.places.make(name, idle) else {
+            return OperationId::UNNAMED;
+        };
+        let fresh = Named { estimate: ServiceEstimate::new(), members: 0, used: 0 };
+        put(&mut self.named, place, fresh);
+        OperationId::of(place)
     }
 }
 
@@ -167,6 +154,7 @@ mod tests {
     use super::*;
 
     const SECOND: Time = Time::from_nanos(1_000_000_000);
+    const MOST: usize = Names::MOST;
 
     fn learn(operations: &mut Operations, id: OperationId) {
         for _ in 0..20 {
@@ -187,7 +175,7 @@ mod tests {
             operations.leave(id);
             assert!(id.index() < OperationId::COUNT);
         }
-        assert_eq!((operations.named.len(), operations.places.len()), (MOST, MOST));
+        assert_eq!((operations.named.len(), operations.places.iter().count()), (MOST, MOST));
         assert!(operations.named.iter().all(|named| named.members == 0));
     }
 
@@ -210,7 +198,7 @@ mod tests {
             assert!(!is_known(&operations, name), "it is another one");
         }
         for (name, is_expected) in [("0", true), ("1", true), ("2", false), ("3", false)] {
-            assert_eq!(operations.places.contains_key(name), is_expected, "{name}");
+            assert_eq!(operations.places.find(name).is_some(), is_expected, "{name}");
             assert_eq!(is_known(&operations, name), is_expected, "{name}");
         }
     }

@@ -1,10 +1,7 @@
-use rustc_hash::FxHashMap;
-
 use super::window::{Samples, Sums};
 use crate::primitives::Time;
+use crate::primitives::names::{Names, put};
 
-/// How many operations are known by name at once.
-const MOST: usize = 64;
 /// Longer names are cut.
 const LONGEST_NAME: usize = 256;
 /// As many samples make a baseline of a name's own.
@@ -32,8 +29,8 @@ const SHORTEST: f64 = 1e3;
 pub(super) struct Baselines {
     /// The first is that of the rest.
     entries: Vec<Entry>,
-    /// At most 64 names: whoever makes them up to collide gains nothing.
-    places: FxHashMap<Box<str>, Group>,
+    /// The other ones', from the second on.
+    places: Names,
     /// Counts windows.
     epoch: u64,
 }
@@ -44,8 +41,13 @@ pub(super) struct Group(u8);
 
 impl Group {
     /// How many there can be.
-    pub(super) const COUNT: usize = MOST + 1;
+    pub(super) const COUNT: usize = Names::MOST + 1;
     pub(super) const REST: Self = Self(0);
+
+    fn of(place: usize) -> Self {
+        // A place is below 64.
+        Self(u8::try_from(place + 1).unwrap_or(0))
+    }
 
     /// Below [`COUNT`](Self::COUNT).
     #[inline]
@@ -56,7 +58,6 @@ impl Group {
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    name: Box<str>,
     baseline: Option<f64>,
     /// Whether it is more than the mean of all samples so far.
     is_grown: bool,
@@ -91,7 +92,7 @@ impl Entry {
 
 impl Baselines {
     pub(super) fn new() -> Self {
-        Self { entries: vec![Entry::default()], places: FxHashMap::default(), epoch: 2 }
+        Self { entries: vec![Entry::default()], places: Names::default(), epoch: 2 }
     }
 
     /// The place of that name, made if there is room.
@@ -153,7 +154,7 @@ impl Baselines {
 
     /// Learns from a window. A baseline goes `rise` of the way to a higher mean; it always falls.
     ///
-    /// It falls to what is certain only, one standard error above the mean: otherwise it would
+    /// It falls to what is certain only, two standard errors above the mean: otherwise it would
     /// come down to the lowest of many means.
     pub(super) fn learn(&mut self, samples: &Samples, rise: f64) {
         self.epoch += 1;
@@ -197,8 +198,8 @@ impl Baselines {
     fn place_of(&mut self, name: &str) -> Group {
         let name = cut(name);
         let epoch = self.epoch;
-        let group = match self.places.get(name) {
-            Some(&group) => group,
+        let group = match self.places.find(name) {
+            Some(place) => Group::of(place),
             None => self.make(name),
         };
         if let Some(entry) = self.entries.get_mut(group.index()) {
@@ -211,25 +212,16 @@ impl Baselines {
     /// last one.
     #[cold]
     fn make(&mut self, name: &str) -> Group {
-        let fresh = Entry { name: name.into(), ..Entry::default() };
-        let index = if self.entries.len() < Group::COUNT {
-            self.entries.push(fresh);
-            self.entries.len() - 1
-        } else {
-            let before = self.epoch - 1;
-            let idle = { self.entries.iter_mut().enumerate().skip(1) }
-                .filter(|(_, entry)| entry.used < before)
-                .min_by_key(|(_, entry)| entry.used);
-            let Some((index, oldest)) = idle else {
-                return Group::REST;
-            };
-            let forgotten = std::mem::replace(oldest, fresh);
-            self.places.remove(&forgotten.name);
-            index
+        let (before, named) = (self.epoch - 1, self.entries.get(1..).unwrap_or_default());
+        let idle = || {
+            let idle = named.iter().enumerate().filter(|(_, entry)| entry.used < before);
+            idle.min_by_key(|(_, entry)| entry.used).map(|(place, _)| place)
         };
-        // At most 64.
-        let group = Group(u8::try_from(index).unwrap_or(0));
-        self.places.insert(name.into(), group);
+        let Some(place) = self.places.make(name, idle) else {
+            return Group::REST;
+        };
+        let group = Group::of(place);
+        put(&mut self.entries, group.index(), Entry::default());
         group
     }
 }
@@ -256,7 +248,7 @@ mod tests {
     }
 
     fn known(baselines: &mut Baselines, name: &str) -> Option<f64> {
-        let place = *baselines.places.get(name)?;
+        let place = Group::of(baselines.places.find(name)?);
         baselines.baseline(place)
     }
 
@@ -267,12 +259,12 @@ mod tests {
             let name = "x".repeat(1_000) + &name.to_string();
             learn(&mut baselines, Some(&name), 1e6, 1, true);
         }
-        assert_eq!(baselines.places.len(), 1);
+        assert_eq!(baselines.places.iter().count(), 1);
         for name in 0..10_000 {
             learn(&mut baselines, Some(&name.to_string()), 1e6, 1, true);
         }
-        assert_eq!((baselines.entries.len(), baselines.places.len()), (65, 64));
-        assert!(baselines.entries[1..].iter().all(|entry| entry.name.len() <= 256));
+        assert_eq!((baselines.entries.len(), baselines.places.iter().count()), (65, 64));
+        assert!(baselines.places.iter().all(|name| name.len() <= 256));
         // None of them is known by name, but all by the rest.
         let place = baselines.place(Some("9999"));
         assert_ne!(place, Group::REST);
@@ -307,7 +299,7 @@ mod tests {
         let long = format!("x{name}");
         assert_eq!(baselines.place(Some(&name)), baselines.place(Some(&"ü".repeat(128))));
         assert_eq!(baselines.place(Some(&long)), baselines.place(Some(&long[..255])));
-        assert_eq!(baselines.places.len(), 2);
+        assert_eq!(baselines.places.iter().count(), 2);
     }
 
     #[test]
