@@ -93,8 +93,7 @@ impl Record {
         let is_in = |at: Time, of: u16| from <= at && at < to && class.is_none_or(|it| it == of);
         let mut slice = Slice { span: to.since(from).as_secs_f64(), ..Slice::default() };
         for request in { self.requests.iter() }.filter(|it| is_in(it.arrived, it.class)) {
-            slice.requests += 1;
-            slice.good_requests += u64::from(request.is_good);
+            slice.come(request);
         }
         for attempt in self.attempts.iter().filter(|it| is_in(it.sent, it.class)) {
             slice.count(attempt.fate);
@@ -102,8 +101,7 @@ impl Record {
         for answer in self.answers.iter().filter(|it| is_in(it.at, it.class)) {
             slice.take(answer);
         }
-        slice.answered.sort_unstable();
-        slice.good.sort_unstable();
+        slice.sort();
         slice
     }
 
@@ -119,8 +117,7 @@ impl Record {
         let find = |at: Time| self.gauges.partition_point(|gauge| gauge.at <= at);
         for request in &self.requests {
             if let Some(slice) = slices.get_mut(find(request.arrived)) {
-                slice.requests += 1;
-                slice.good_requests += u64::from(request.is_good);
+                slice.come(request);
             }
         }
         for attempt in &self.attempts {
@@ -133,10 +130,7 @@ impl Record {
                 slice.take(answer);
             }
         }
-        for slice in &mut slices {
-            slice.answered.sort_unstable();
-            slice.good.sort_unstable();
-        }
+        slices.iter_mut().for_each(Slice::sort);
         slices
     }
 
@@ -176,6 +170,11 @@ impl Record {
 }
 
 impl Slice {
+    fn come(&mut self, request: &Request) {
+        self.requests += 1;
+        self.good_requests += u64::from(request.is_good);
+    }
+
     fn count(&mut self, fate: Fate) {
         if fate == Fate::Throttled {
             self.throttled += 1;
@@ -192,6 +191,11 @@ impl Slice {
         if answer.is_good {
             self.good.push(answer.latency);
         }
+    }
+
+    fn sort(&mut self) {
+        self.answered.sort_unstable();
+        self.good.sort_unstable();
     }
 
     /// All but those that gauges are needed for. Not a number are these, shares of
