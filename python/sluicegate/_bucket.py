@@ -66,10 +66,11 @@ class KeyedTokenBucket(_core.KeyedTokenBucket):
     """One token bucket for each key, such as a user, for a bounded number of keys.
 
     A key gets a bucket of its own at its first take. If there are `max_keys` of them, it gets that
-    of a key whose bucket is full, which loses nothing by it. If none is full, it shares one more
-    bucket with all others that come too late, and starts with what is in that one when it gets its
-    own. So nobody gets more than `burst + rate / per * W` tokens in any span of W seconds for one
-    key, however many others somebody makes up.
+    of a key whose bucket is full, which loses nothing by it; that it is full is known later by an
+    eighth of the time it took to fill, at most. If none is full, it shares one more bucket with all
+    others that come too late, and starts with what is in that one when it gets its own. So nobody
+    gets more than `burst + rate / per * W` tokens in any span of W seconds for one key, however
+    many others somebody makes up.
 
     Nobody waits here: `try_take()` answers now, and `retry_after()` says when to come again.
 

@@ -2,8 +2,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::time::Duration;
 
-use super::refill::{Contents, Refill};
-use super::soonest::Soonest;
+use super::refill::{Contents, Refill, Tick};
+use super::timing_wheel::{self, TimingWheel};
 use super::{ConfigError, Time, TokenAsk};
 
 /// The state of a keyed bucket at one moment.
@@ -32,26 +32,29 @@ pub struct KeyedBucketSnapshot {
 ///
 /// - A key gets a bucket of its own at its first take. If there are `max_keys`
 ///   already, it gets that of a key whose bucket is full, which loses nothing: it
-///   would be full as a new one.
+///   would be full as a new one. That a bucket is full is known later by an eighth
+///   of the time it took to fill, at most.
 /// - If none is full, the key shares one more bucket with all others in that
 ///   situation. A key that gets its own bucket starts with what is in the shared one.
 ///   So no key can have more than `burst + rate / per × W` in any span of W seconds,
 ///   however many others somebody makes up to push its bucket out.
-/// - A key is kept as a hash of 128 bits, so that long ones take no memory, and finding
-///   a full bucket is O(log n): no call sweeps.
+/// - A key is kept as a hash of 64 bits, so that long ones take no memory, and finding
+///   a full bucket is O(1): no call sweeps.
 ///
 /// The hash is `SipHash` under a secret of this bucket's own, which is drawn when it is
 /// made: the one thing here that is no argument. Nobody who does not know it can choose
-/// keys that collide, and no answer depends on it: that two of 10,000 keys share a bucket
-/// has a probability of 1e-31.
+/// keys that collide, and no answer depends on it but with a probability of 3e-12: that
+/// two of 10,000 keys share a bucket.
 ///
 /// Nobody waits here. `now` may stand still or jump back: the latest moment seen counts.
 #[derive(Debug)]
 pub struct KeyedTokenBucket {
     refill: Refill,
-    secrets: [RandomState; 2],
-    keys: HashMap<u128, usize, BuildHasherDefault<IsHash>>,
-    buckets: Soonest<Contents, u128>,
+    secret: RandomState,
+    tick: Tick,
+    keys: HashMap<u64, usize, BuildHasherDefault<IsHash>>,
+    /// By the moments at which they are full, in ticks.
+    buckets: TimingWheel<Bucket>,
     shared: Contents,
     max_keys: usize,
     now: Time,
@@ -75,11 +78,13 @@ impl KeyedTokenBucket {
         if !(1..=10_000_000).contains(&max_keys) {
             return Err(ConfigError::new("max_keys", max_keys, "an integer from 1 to 1e7"));
         }
+        let refill = Refill::new(rate, per, burst)?;
         Ok(Self {
-            refill: Refill::new(rate, per, burst)?,
-            secrets: [RandomState::new(), RandomState::new()],
+            refill,
+            secret: RandomState::new(),
+            tick: refill.tick(timing_wheel::LONGEST - 1),
             keys: HashMap::default(),
-            buckets: Soonest::new(),
+            buckets: TimingWheel::new(),
             shared: Contents::FULL,
             max_keys: max_keys as usize,
             now: Time::ZERO,
@@ -126,13 +131,18 @@ impl KeyedTokenBucket {
     pub fn try_take(&mut self, now: Time, key: &[u8], ask: &TokenAsk) -> Result<bool, ConfigError> {
         ask.check(&self.refill)?;
         self.now = self.now.max(now);
-        let place = self.place_of(self.hash(key));
-        let mut contents = place.map_or(self.shared, |place| *self.buckets.value(place));
+        let hash = self.hash(key);
+        let place = self.place_of(hash);
+        let mut contents = place.map_or(self.shared, |place| self.buckets.get(place).contents);
         let is_there = contents.has(&self.refill, self.now, ask.cost());
         if is_there {
             contents.take(&self.refill, self.now, ask.cost());
             match place {
-                Some(place) => self.buckets.raise(place, contents),
+                Some(place) => {
+                    let now = self.tick.count(&self.refill, self.now);
+                    let full = self.tick.count_until_full(contents);
+                    self.buckets.replace(now, full, place, Bucket { contents, hash });
+                }
                 None => self.shared = contents,
             }
         }
@@ -155,7 +165,7 @@ impl KeyedTokenBucket {
     ) -> Result<Duration, ConfigError> {
         ask.check(&self.refill)?;
         let place = self.keys.get(&self.hash(key));
-        let contents = place.map_or(self.shared, |&place| *self.buckets.value(place));
+        let contents = place.map_or(self.shared, |&place| self.buckets.get(place).contents);
         Ok(contents.has_at(&self.refill, ask.cost()).since(now.max(self.now)))
     }
 
@@ -175,7 +185,11 @@ impl KeyedTokenBucket {
         let now = self.now.max(now);
         self.now = now;
         self.shared = self.shared.convert(now, &refill, &updated);
-        self.buckets.change_all(|contents| contents.convert(now, &refill, &updated));
+        self.tick = updated.tick(timing_wheel::LONGEST - 1);
+        self.buckets.change_all(self.tick.count(&updated, now), |bucket| {
+            bucket.contents = bucket.contents.convert(now, &refill, &updated);
+            self.tick.count_until_full(bucket.contents)
+        });
         Ok(())
     }
 
@@ -201,28 +215,34 @@ impl KeyedTokenBucket {
     }
 
     /// Where the bucket of a key is, made if there is a place for it.
-    fn place_of(&mut self, hash: u128) -> Option<usize> {
+    fn place_of(&mut self, hash: u64) -> Option<usize> {
         if let Some(&place) = self.keys.get(&hash) {
             return Some(place);
         }
+        let now = self.tick.count(&self.refill, self.now);
         if self.buckets.len() >= self.max_keys {
-            let (contents, place) = self.buckets.soonest()?;
-            if !contents.is_full(&self.refill, self.now) {
-                return None;
-            }
-            let forgotten = self.buckets.remove(place);
-            self.keys.remove(&forgotten);
+            let full = self.buckets.first_due(now)?;
+            self.keys.remove(&self.buckets.remove(full).hash);
         }
         // Whoever has a share in what was taken from the shared one takes it along.
-        let place = self.buckets.insert(self.shared, hash);
+        let contents = self.shared;
+        let full = self.tick.count_until_full(contents);
+        let place = self.buckets.insert(now, full, Bucket { contents, hash });
         self.keys.insert(hash, place);
         Some(place)
     }
 
-    fn hash(&self, key: &[u8]) -> u128 {
-        let [high, low] = self.secrets.each_ref().map(|secret| u128::from(secret.hash_one(key)));
-        high << 64 | low
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.secret.build_hasher();
+        hasher.write(key);
+        hasher.finish()
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    contents: Contents,
+    hash: u64,
 }
 
 /// What is hashed already needs no hashing.
@@ -240,8 +260,7 @@ impl Hasher for IsHash {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation)] // either half will do
-    fn write_u128(&mut self, hash: u128) {
-        self.0 = hash as u64;
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }

@@ -1,8 +1,8 @@
-use std::collections::{BTreeSet, HashMap};
-
+use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use super::links::{Linked, List};
+use super::soonest::Soonest;
 use super::{Criticality, Home};
 
 /// What stands in the lanes.
@@ -26,9 +26,9 @@ pub(crate) trait Waits: Linked {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     homes: Slab<HomeState>,
-    keys: HashMap<Home, usize>,
-    /// (serial, home)
-    heads: [BTreeSet<(u64, usize)>; 4],
+    keys: FxHashMap<Home, usize>,
+    /// Homes by the serials of the heads of their lanes.
+    heads: [Soonest<u64, usize>; 4],
     /// How many stand in lanes of homes that are not passed over.
     ready: usize,
     /// What they ask for together.
@@ -40,6 +40,8 @@ struct HomeState {
     id: Home,
     /// Oldest first, by criticality.
     lanes: [List; 4],
+    /// Where the heads of the lanes stand among all heads.
+    places: [Option<usize>; 4],
     /// Where the one that came back last went, to look on from there.
     returned: [Option<u32>; 4],
     members: usize,
@@ -56,8 +58,8 @@ impl Lanes {
     pub(crate) fn new() -> Self {
         Self {
             homes: Slab::new(),
-            keys: HashMap::new(),
-            heads: [const { BTreeSet::new() }; 4],
+            keys: FxHashMap::default(),
+            heads: [const { Soonest::new() }; 4],
             ready: 0,
             ready_cost: 0,
         }
@@ -71,6 +73,7 @@ impl Lanes {
             homes.insert(HomeState {
                 id,
                 lanes: [List::default(); 4],
+                places: [None; 4],
                 returned: [None; 4],
                 members: 0,
                 waiting: 0,
@@ -108,7 +111,7 @@ impl Lanes {
 
     /// Whether somebody at or above `criticality` could be next.
     pub(crate) fn is_ready(&self, criticality: Criticality) -> bool {
-        self.heads[criticality.index()..].iter().any(|heads| !heads.is_empty())
+        self.heads[criticality.index()..].iter().any(|heads| heads.soonest().is_some())
     }
 
     /// How many could be next.
@@ -128,14 +131,17 @@ impl Lanes {
 
     /// The same of those at or above `criticality`.
     pub(crate) fn is_ready_elsewhere_from(&self, home: usize, criticality: Criticality) -> bool {
-        // A home stands at most once in each set: the first two tell.
-        { self.heads[criticality.index()..].iter() }
-            .any(|heads| heads.iter().take(2).any(|&(_, other)| other != home))
+        // A home stands at most once in each.
+        { self.heads[criticality.index()..].iter() }.any(|heads| {
+            heads.len() > 1 || heads.soonest().is_some_and(|(_, place)| *heads.item(place) != home)
+        })
     }
 
     pub(crate) fn head(&self) -> Option<u32> {
-        let (class, &(_, home)) = { self.heads.iter().enumerate().rev() }
-            .find_map(|(class, heads)| heads.first().map(|head| (class, head)))?;
+        let (class, home) =
+            { self.heads.iter().enumerate().rev() }.find_map(|(class, heads)| {
+                heads.soonest().map(|(_, place)| (class, *heads.item(place)))
+            })?;
         self.homes[home].lanes[class].head()
     }
 
@@ -186,17 +192,14 @@ impl Lanes {
             self.ready_cost += cost;
         }
         if prev.is_none() && !state.is_passed_over {
-            if let Some(old) = old_head {
-                self.heads[class].remove(&(entries[old as usize].serial(), home));
-            }
-            self.heads[class].insert((serial, home));
+            self.set_head(class, home, Some(serial));
         }
     }
 
     /// Takes an entry out of its lane.
     pub(crate) fn leave<T: Waits>(&mut self, entries: &mut Slab<T>, key: u32) {
         let entry = &entries[key as usize];
-        let (serial, home, class) = (entry.serial(), entry.home(), entry.criticality().index());
+        let (home, class) = (entry.home(), entry.criticality().index());
         let cost = u128::from(entry.cost());
         let state = &mut self.homes[home];
         let lane = &mut state.lanes[class];
@@ -209,23 +212,19 @@ impl Lanes {
             self.ready_cost -= cost;
         }
         if was_head && !state.is_passed_over {
-            self.heads[class].remove(&(serial, home));
-            if let Some(next) = lane.head() {
-                self.heads[class].insert((entries[next as usize].serial(), home));
-            }
+            let next = lane.head().map(|next| entries[next as usize].serial());
+            self.set_head(class, home, next);
         }
     }
 
-    pub(crate) fn pass_over<T: Waits>(&mut self, entries: &Slab<T>, home: usize) {
+    pub(crate) fn pass_over(&mut self, home: usize) {
         if std::mem::replace(&mut self.homes[home].is_passed_over, true) {
             return;
         }
         self.ready -= self.homes[home].waiting;
         self.ready_cost -= self.homes[home].waiting_cost;
-        for (class, lane) in self.homes[home].lanes.iter().enumerate() {
-            if let Some(head) = lane.head() {
-                self.heads[class].remove(&(entries[head as usize].serial(), home));
-            }
+        for class in 0..self.heads.len() {
+            self.set_head(class, home, None);
         }
     }
 
@@ -236,12 +235,20 @@ impl Lanes {
         }
         self.ready += self.homes[home].waiting;
         self.ready_cost += self.homes[home].waiting_cost;
-        for (class, lane) in self.homes[home].lanes.iter().enumerate() {
-            if let Some(head) = lane.head() {
-                self.heads[class].insert((entries[head as usize].serial(), home));
-            }
+        for (class, lane) in self.homes[home].lanes.into_iter().enumerate() {
+            let head = lane.head().map(|head| entries[head as usize].serial());
+            self.set_head(class, home, head);
         }
         true
+    }
+
+    /// Sorts a home anew in a class, or takes it out.
+    fn set_head(&mut self, class: usize, home: usize, serial: Option<u64>) {
+        let (heads, place) = (&mut self.heads[class], &mut self.homes[home].places[class]);
+        if let Some(place) = place.take() {
+            heads.remove(place);
+        }
+        *place = serial.map(|serial| heads.insert(serial, home));
     }
 
     pub(crate) fn note_unreached(&mut self, home: usize) {

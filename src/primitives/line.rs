@@ -492,7 +492,7 @@ impl<W> Line<W> {
 
     fn revoke_and_pass_over(&mut self, key: u32) -> u64 {
         let home = self.entries[key as usize].home;
-        self.lanes.pass_over(&self.entries, home);
+        self.lanes.pass_over(home);
         self.revoke(key)
     }
 

@@ -32,6 +32,7 @@ mod slots;
 mod soonest;
 mod throttle;
 mod time;
+mod timing_wheel;
 mod token_retry_budget;
 mod turns;
 mod waitable;

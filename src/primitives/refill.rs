@@ -75,8 +75,38 @@ impl Refill {
         i128::from(now.as_nanos()) * i128::from(self.gain)
     }
 
+    /// A tick of which at most 2 to the power of `bits` fill an empty bucket, and of at
+    /// least a nanosecond.
+    pub(crate) fn tick(&self, bits: u32) -> Tick {
+        let bits_of = |parts: i128| i128::BITS - parts.leading_zeros();
+        let fills = bits_of(self.parts(self.burst)).saturating_sub(bits);
+        // One more: what comes after the last moment of all must fit, too.
+        Tick { shift: fills.max(bits_of(self.gain.into()) + 1) }
+    }
+
     fn parts(&self, cost: u64) -> i128 {
         i128::from(cost) * i128::from(self.parts)
+    }
+}
+
+/// A unit of time in which moments are counted by 63 bits, and found without a division.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tick {
+    /// It brings two to the power of this in parts.
+    shift: u32,
+}
+
+// None is shorter than a nanosecond, of which 64 bits count all.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+impl Tick {
+    /// How many are over.
+    pub(crate) fn count(self, refill: &Refill, now: Time) -> u64 {
+        (refill.gained(now) >> self.shift) as u64
+    }
+
+    /// After how many of them it is full.
+    pub(crate) fn count_until_full(self, contents: Contents) -> u64 {
+        (-(-contents.full_at >> self.shift)) as u64
     }
 }
 
@@ -104,10 +134,6 @@ impl Contents {
     pub(crate) fn room(self, refill: &Refill, now: Time) -> u64 {
         let room = self.missing(refill, now) / i128::from(refill.parts);
         u64::try_from(room).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn is_full(self, refill: &Refill, now: Time) -> bool {
-        self.missing(refill, now) == 0
     }
 
     /// Whether `cost` is there. What the bucket cannot hold, since it was larger
@@ -298,7 +324,7 @@ mod tests {
                 for _ in 0..3 {
                     contents.put_back(&refill, burst);
                 }
-                assert!(contents.is_full(&refill, now));
+                assert!(contents.missing(&refill, now) == 0);
             }
         }
     }
@@ -344,7 +370,7 @@ mod tests {
         assert_eq!(changed.convert(now, &fast, &slow).room(&slow, now), 10 * NANO - 1_666_666_667);
         // A smaller burst keeps what fits; a debt stays one.
         let small = refill(1.0, 3.0, 1.0);
-        assert!(contents.convert(now, &slow, &small).is_full(&small, now));
+        assert!(contents.convert(now, &slow, &small).missing(&small, now) == 0);
         contents.take(&slow, now, 10 * NANO);
         let debt = contents.tokens(&slow, now);
         assert!((contents.convert(now, &slow, &small).tokens(&small, now) - debt).abs() < 1e-8);

@@ -1,3 +1,6 @@
+use std::iter::Chain;
+use std::{option, vec};
+
 use super::Ticket;
 
 /// A signal for one waiter: come and [claim](super::SemaphoreLimiter::claim)
@@ -20,12 +23,13 @@ pub struct Wake<W> {
 #[derive(Debug)]
 #[must_use = "a waiter that is not woken waits for ever"]
 pub struct Wakes<W> {
-    /// Mostly there is nobody, and to pass nothing on should cost next to nothing.
-    some: Option<Box<Messages<W>>>,
+    /// Mostly there is nobody, or one.
+    first: Option<Wake<W>>,
+    more: Option<Box<More<W>>>,
 }
 
 #[derive(Debug)]
-struct Messages<W> {
+struct More<W> {
     wakes: Vec<Wake<W>>,
     discarded: Vec<W>,
 }
@@ -34,13 +38,13 @@ impl<W> Wakes<W> {
     /// Nobody to wake; allocates nothing.
     #[inline]
     pub const fn none() -> Self {
-        Self { some: None }
+        Self { first: None, more: None }
     }
 
     /// How many there are to wake.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.some.as_ref().map_or(0, |some| some.wakes.len())
+        usize::from(self.first.is_some()) + self.more.as_ref().map_or(0, |more| more.wakes.len())
     }
 
     /// Whether there is nobody to wake.
@@ -53,30 +57,35 @@ impl<W> Wakes<W> {
 impl<W> Wakes<W> {
     pub(crate) fn discard(&mut self, waiter: Option<W>) {
         if let Some(waiter) = waiter {
-            self.messages().discarded.push(waiter);
+            self.more().discarded.push(waiter);
         }
     }
 
-    fn messages(&mut self) -> &mut Messages<W> {
-        let nothing = || Box::new(Messages { wakes: Vec::new(), discarded: Vec::new() });
-        self.some.get_or_insert_with(nothing)
+    fn more(&mut self) -> &mut More<W> {
+        let nothing = || Box::new(More { wakes: Vec::new(), discarded: Vec::new() });
+        self.more.get_or_insert_with(nothing)
     }
 }
 
 impl<W> Extend<Wake<W>> for Wakes<W> {
     fn extend<I: IntoIterator<Item = Wake<W>>>(&mut self, wakes: I) {
         for wake in wakes {
-            self.messages().wakes.push(wake);
+            if self.first.is_none() {
+                self.first = Some(wake);
+            } else {
+                self.more().wakes.push(wake);
+            }
         }
     }
 }
 
 impl<W> IntoIterator for Wakes<W> {
     type Item = Wake<W>;
-    type IntoIter = std::vec::IntoIter<Wake<W>>;
+    type IntoIter = Chain<option::IntoIter<Wake<W>>, vec::IntoIter<Wake<W>>>;
 
     fn into_iter(self) -> Self::IntoIter {
         // The discarded are dropped here, where the caller delivers.
-        self.some.map_or_else(Vec::new, |some| some.wakes).into_iter()
+        let others = self.more.map_or_else(Vec::new, |more| more.wakes);
+        self.first.into_iter().chain(others)
     }
 }
