@@ -94,6 +94,40 @@ fn cancel_and_push(bencher: Bencher<'_, '_>, depth: usize) {
     });
 }
 
+/// The oldest is cancelled, as by time-outs, and another one comes.
+#[divan::bench(args = SIZES, sample_size = 1_000)]
+fn cancel_oldest_and_push(bencher: Bencher<'_, '_>, depth: usize) {
+    let (mut queue, mut ids) = filled(depth);
+    let (mut now, mut next, offer) = (depth as u64, 0, Offer::default());
+    bencher.bench_local(|| {
+        now += 1;
+        let id = &mut ids[next];
+        next = if next + 1 < depth { next + 1 } else { 0 };
+        let cancelled = queue.cancel(Time::from_nanos(now), *id);
+        *id = push(&mut queue, now, &offer);
+        cancelled
+    });
+}
+
+/// One that has left already is cancelled: what a look at any one of so many items
+/// costs where they do not fit into the caches.
+#[divan::bench(args = SIZES, sample_size = 1_000)]
+fn cancel_of_one_that_left(bencher: Bencher<'_, '_>, depth: usize) {
+    let (mut queue, ids) = filled(depth);
+    for &id in &ids {
+        queue.cancel(Time::ZERO, id);
+        push(&mut queue, 0, &Offer::default());
+    }
+    let mut random = 1_u64;
+    bencher.bench_local(|| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let place = ((random >> 32) * ids.len() as u64) >> 32;
+        let id = ids[usize::try_from(place).unwrap_or_default()];
+        // The next one is known only after this one.
+        random ^= u64::from(queue.cancel(Time::ZERO, black_box(id)).is_some());
+    });
+}
+
 #[divan::bench]
 fn refusal(bencher: Bencher<'_, '_>) {
     let mut queue = CoDelQueue::new(QueueConfig { capacity: 1, ..config() })
