@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 PRELUDE = (
     LOOP_THREAD
     + """
-import asyncio, gc, os, random, signal, sys, threading, time
+import asyncio, faulthandler, gc, os, random, signal, sys, threading, time
 import uvloop
 from sluicegate import ManualClock, TokenBucket
 
@@ -354,7 +354,8 @@ def in_child(action):
     if pid == 0:
         status = 1
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(5)
+        faulthandler.register(signal.SIGALRM, chain=True)
+        signal.alarm(30)
         try:
             action()
             status = 0
@@ -363,7 +364,10 @@ def in_child(action):
         finally:
             sys.stderr.flush()
             os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+    status = os.waitpid(pid, 0)[1]
+    if status:
+        sys.stderr.write(f'the child ended with {status}\\n')
+        os._exit(1)
 
 def child():
     assert bucket.waiting == 0
@@ -415,7 +419,7 @@ bucket.adjust(1)
 thread.join()
 asyncio.run(main())
 """,
-        seconds=25,
+        seconds=80,
         is_watched=False,
     )
 
