@@ -440,6 +440,8 @@ class NaiveQueue:
     def note_if_good(self) -> None:
         if not self.items or self.oldest_wait < self.target:
             self.last_good = self.now
+        elif self.is_standing:
+            self.last_bad = self.now
 
     def settle(self) -> None:
         """Do all that has to happen now."""

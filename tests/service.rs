@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sluicegate::primitives::{ServiceEstimate, Time};
+use sluicegate::primitives::{Certainty, ServiceEstimate, Time};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -200,8 +200,10 @@ proptest! {
         prop_assert!(estimate.standard_error() <= longest);
         prop_assert!(estimate.quantile() <= longest);
         prop_assert!(estimate.baseline().is_none_or(|baseline| baseline <= longest));
-        prop_assert!(estimate.estimate(time(later)) <= estimate.quantile());
-        prop_assert!(estimate.too_late_at(time(later)) <= time(later));
+        for certainty in [Certainty::High, Certainty::Fair] {
+            prop_assert!(estimate.estimate(time(later), certainty) <= longest);
+            prop_assert!(estimate.too_late_at(time(later), certainty) <= time(later));
+        }
     }
 
     /// The moment from which on less is left than it takes.
@@ -216,8 +218,8 @@ proptest! {
         }
         for span in spans {
             let deadline = SECOND + span;
-            let too_late = estimate.too_late_at(time(deadline)).as_nanos();
-            let is_left = |at: u64| deadline - at >= nanos(estimate.estimate(time(at)));
+            let too_late = estimate.too_late_at(time(deadline), Certainty::High).as_nanos();
+            let is_left = |at: u64| deadline - at >= nanos(estimate.estimate(time(at), Certainty::High));
             prop_assert!(too_late <= deadline);
             prop_assert!(too_late == deadline || !is_left(too_late));
             // It is asked of moments to come.
@@ -250,12 +252,32 @@ fn recent_is_what_was_within_ten_seconds() {
     }
 }
 
+/// One of ten takes 5.5 s, of which nobody has any use who gives 2 s: when the others
+/// have to begin does not depend on it.
+#[test]
+fn what_is_in_vain_says_nothing_about_the_others() {
+    for (useful, fair, high) in [(2, 500, 500), (10, 500, 5_500)] {
+        let mut estimate = ServiceEstimate::new();
+        estimate.set_useful(Duration::from_secs(useful));
+        for sample in 0..200 {
+            let service = if sample % 10 == 9 { 5_500 } else { 500 };
+            estimate.record(time(SECOND), Duration::from_millis(service), false);
+        }
+        // A histogram rounds up to one significant digit.
+        let is_about = |known: u64, ms: u64| (ms * MS..=ms * MS * 11 / 10).contains(&known);
+        let known = |certainty| nanos(estimate.estimate(time(SECOND), certainty));
+        assert!(is_about(known(Certainty::Fair), fair));
+        assert!(is_about(known(Certainty::High), high));
+        assert!(is_about(nanos(estimate.quantile()), 5_500));
+    }
+}
+
 #[test]
 fn an_estimate_ages_to_zero() {
     for (service, ageing) in [(MS, 10 * SECOND), (SECOND, 10 * SECOND), (10 * SECOND, 42 * SECOND)]
     {
         let (estimate, now) = known(service);
-        let after = |span: u64| nanos(estimate.estimate(time(now + span)));
+        let after = |span: u64| nanos(estimate.estimate(time(now + span), Certainty::High));
         assert!(after(0) >= service);
         assert!(after(0) <= service + service / 16);
         let half = after(ageing / 2);
@@ -271,7 +293,7 @@ fn what_was_long_ago_does_not_come_back() {
     now += 3_600 * SECOND;
     for count in 0..40 {
         let expected = if count < 20 { 0 } else { 10 * MS };
-        let quantile = nanos(estimate.estimate(time(now)));
+        let quantile = nanos(estimate.estimate(time(now), Certainty::High));
         assert!((expected..=expected + expected / 16).contains(&quantile), "{count}: {quantile}");
         now += 10 * MS;
         estimate.record(time(now), Duration::from_nanos(10 * MS), false);

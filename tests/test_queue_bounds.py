@@ -156,21 +156,40 @@ def test_unless_told_its_spans_follow_the_service() -> None:
     learn(queue, clock, 0.04, 19)
     assert spans() == (0.25, 1.0)
     learn(queue, clock, 0.04, 1)
-    assert spans() == (0.04, 0.4)
+    # With one worker for as long as it needs for 18 items, were callers to wait for so long.
+    assert spans() == pytest.approx((2 / 3, 1))
     queue.put_nowait("a")
-    clock.advance(0.4)
+    clock.advance(1)
     assert queue.depth == 0
 
 
-@pytest.mark.parametrize(("service", "target", "interval"), [(0.0001, 0.005, 0.02), (3, 0.25, 1)])
+@pytest.mark.parametrize(("service", "target", "interval"), [(0.0001, 0.005, 0.02), (3, 2 / 3, 1)])
 def test_its_own_spans_are_neither_too_short_nor_too_long(
     service: float, target: float, interval: float
 ) -> None:
     queue, clock, _ = made(target=None, interval=None)
     learn(queue, clock, service)
     snapshot = queue.snapshot()
-    assert (snapshot.target, snapshot.interval) == (target, interval)
+    assert (snapshot.target, snapshot.interval) == pytest.approx((target, interval))
     assert snapshot.service_baseline == pytest.approx(service)
+
+
+def test_a_deadline_is_what_bounds_the_wait_unless_spans_are_given() -> None:
+    queue, clock, told = made(target=None, interval=None)
+    queue.put_nowait("patient", deadline=5)
+    queue.put_nowait("other")
+    clock.advance(1)
+    assert told == [("other", Reason.WAIT)]
+    # The queue stands, since somebody waits for longer than the target: the newest is first.
+    clock.advance(1)
+    queue.put_nowait("newer", deadline=5)
+    assert queue.standing
+    assert queue.get_nowait() == "newer"
+    assert queue.get_nowait() == "patient"
+    queue, clock, told = made()
+    queue.put_nowait("patient", deadline=5)
+    clock.advance(1)
+    assert told == [("patient", Reason.WAIT)]
 
 
 def test_one_span_that_is_given_gives_the_other() -> None:

@@ -88,13 +88,22 @@ class CoDelQueue(_core.CoDelQueue[T]):
     An item may wait for `interval`. When the queue had no moment of health within the last
     interval, in which it was empty or its oldest item had waited for less than `target`, it is
     standing, and an item may wait for `target`, until for an interval nothing had to be rejected
-    for its wait or for want of room. By default both follow the baseline of the service time: 1
-    and 10 times that, at least 5 and 20 ms, at most 0.25 and 1 s, which is also what they are
-    before it is known. For long bursts and slow work give an `interval`: a deadline only ever
-    shortens the wait.
+    for its wait or for want of room, and nobody waited for longer than `target`.
 
-    An item with a `deadline` is rejected as soon as what is left is less than the service takes
-    (the 95th percentile of recent work, by `operation`), unless a worker waits for it already.
+    By default the target is as long as the workers need for 18 items by the baseline of the service
+    time, and at least one service and 5 ms: where fewer wait, chance leaves workers idle. It is at
+    most 2/3 of the time that callers lately gave by their deadlines, who give 1 s if they do not
+    say. The interval is twice that, from 20 ms to the time that callers give. Before the service
+    time is known they are 0.25 and 1 s.
+
+    By default also an item with a `deadline` waits for as long as that allows; while the queue is
+    standing, and more comes than can be done, for half of the time that callers give at most. If
+    one of both spans is given, a deadline only ever shortens the wait.
+
+    An item with a `deadline` is rejected as soon as what is left is less than the service takes, by
+    `operation`, unless a worker waits for it already: the 85th percentile of the recent work that
+    took no longer than callers give, since longer work is in vain anyway; the 97th if target or
+    interval are given.
     A full queue rejects, unless something less critical waits, or, while it is standing, something
     equally critical: then that is evicted which would be served last.
 

@@ -58,7 +58,7 @@ pub use refill::MAX_TOKENS;
 pub use rejection::{Reason, Rejection};
 pub use retry_budget::{RetryBudget, RetryBudgetConfig, RetryBudgetSnapshot, RetryPermit};
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
-pub use service::ServiceEstimate;
+pub use service::{Certainty, ServiceEstimate};
 pub use slots::{MAX_COST, MAX_LIMIT};
 pub use throttle::{AdaptiveThrottle, ThrottleConfig, ThrottleSnapshot};
 pub use time::Time;

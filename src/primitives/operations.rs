@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::names::{Names, put};
-use super::{ServiceEstimate, Time};
+use super::{Certainty, ServiceEstimate, Time};
 
 /// The service times of named operations, and of all together.
 ///
@@ -96,26 +96,45 @@ impl Operations {
         }
     }
 
-    /// Learns from one sample.
-    pub(crate) fn record(&mut self, id: OperationId, now: Time, service: Duration, loaded: bool) {
+    /// Learns from one sample; answers are of use for as long as `useful`.
+    pub(crate) fn record(
+        &mut self,
+        id: OperationId,
+        now: Time,
+        service: Duration,
+        loaded: bool,
+        useful: Duration,
+    ) {
+        self.all.set_useful(useful);
         self.all.record(now, service, loaded);
         if let Some(named) = self.find(id) {
+            named.estimate.set_useful(useful);
             named.estimate.record(now, service, loaded);
         }
     }
 
     /// From when on it is too late to begin work that is to be done by `deadline`.
-    pub(crate) fn too_late_at(&self, id: OperationId, deadline: Time) -> Time {
-        self.service(id).too_late_at(deadline)
+    pub(crate) fn too_late_at(
+        &self,
+        id: OperationId,
+        deadline: Time,
+        certainty: Certainty,
+    ) -> Time {
+        self.service(id).too_late_at(deadline, certainty)
     }
 
     /// The same of the operation of that name.
-    pub(crate) fn too_late_at_for(&self, name: Option<&str>, deadline: Time) -> Time {
+    pub(crate) fn too_late_at_for(
+        &self,
+        name: Option<&str>,
+        deadline: Time,
+        certainty: Certainty,
+    ) -> Time {
         let id = match name {
             Some(name) => self.places.find(name).map(OperationId::of),
             None => Some(OperationId::UNNAMED),
         };
-        id.map_or(deadline, |id| self.too_late_at(id, deadline))
+        id.map_or(deadline, |id| self.too_late_at(id, deadline, certainty))
     }
 
     /// What is known of an operation; of the unnamed, of all together.
@@ -155,15 +174,16 @@ mod tests {
 
     const SECOND: Time = Time::from_nanos(1_000_000_000);
     const MOST: usize = Names::MOST;
+    const SPAN: Duration = Duration::from_secs(1);
 
     fn learn(operations: &mut Operations, id: OperationId) {
         for _ in 0..20 {
-            operations.record(id, Time::ZERO, Duration::from_millis(100), false);
+            operations.record(id, Time::ZERO, Duration::from_millis(100), false, SPAN);
         }
     }
 
     fn is_known(operations: &Operations, name: &str) -> bool {
-        operations.too_late_at_for(Some(name), SECOND) < SECOND
+        operations.too_late_at_for(Some(name), SECOND, Certainty::High) < SECOND
     }
 
     #[test]
@@ -171,7 +191,7 @@ mod tests {
         let mut operations = Operations::new();
         for name in 0..10_000 {
             let id = operations.enter(Some(&name.to_string()));
-            operations.record(id, Time::ZERO, Duration::from_millis(100), false);
+            operations.record(id, Time::ZERO, Duration::from_millis(100), false, SPAN);
             operations.leave(id);
             assert!(id.index() < OperationId::COUNT);
         }
@@ -213,7 +233,7 @@ mod tests {
         let id = operations.enter(Some("another"));
         assert_eq!(id, OperationId::UNNAMED);
         learn(&mut operations, id);
-        assert!(operations.too_late_at(id, SECOND) < SECOND);
+        assert!(operations.too_late_at(id, SECOND, Certainty::High) < SECOND);
         operations.leave(id);
         operations.leave_all();
         assert_ne!(operations.enter(Some("another")), OperationId::UNNAMED);

@@ -29,6 +29,27 @@ const RISE: f64 = 0.05;
 /// A batch counts for the baseline as at most so many times the baseline.
 const MOST: f64 = 4.0;
 
+/// How certain it has to be that work is done in time, for it to be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// Of 100 that can be in time at all, 97 are.
+    High,
+    /// Of 100 that can be in time at all, 85 are: more than that would be certain only
+    /// if others, that could be done as well, were given up for it.
+    Fair,
+}
+
+impl Certainty {
+    const ALL: [Self; 2] = [Self::High, Self::Fair];
+
+    const fn share(self) -> f64 {
+        match self {
+            Self::High => 0.97,
+            Self::Fair => 0.85,
+        }
+    }
+}
+
 /// What is known of how long a service takes: the mean with its standard error, a
 /// high quantile, both of recent samples, and a baseline.
 ///
@@ -46,7 +67,10 @@ pub struct ServiceEstimate {
     current: Window,
     current_since: Time,
     quantile: Duration,
-    /// At how many recent samples the quantile is looked at again.
+    /// By certainty.
+    estimates: [Duration; 2],
+    useful: Duration,
+    /// At how many recent samples the quantiles are looked at again.
     next_look: u64,
     last: Time,
     baseline: Option<f64>,
@@ -70,6 +94,8 @@ impl ServiceEstimate {
             current: Window::new(),
             current_since: Time::ZERO,
             quantile: Duration::ZERO,
+            estimates: [Duration::ZERO; 2],
+            useful: Duration::MAX,
             next_look: FEWEST,
             last: Time::ZERO,
             baseline: None,
@@ -112,38 +138,47 @@ impl ServiceEstimate {
         self.quantile
     }
 
-    /// How long work will take that begins at `now`, on the safe side: the
-    /// [`quantile`](Self::quantile), as far as it can still be relied on. Without
-    /// new samples it ages to zero within 10 s, or 4 times itself if that is longer,
-    /// and what was known before is forgotten: an estimate that refuses everything
-    /// learns nothing more.
+    /// Says for how long an answer is of use; any length, until this is called. What
+    /// takes longer is in vain however early it begins, and says nothing about when to
+    /// begin the others.
+    pub const fn set_useful(&mut self, useful: Duration) {
+        self.useful = useful;
+    }
+
+    /// How long work will take that begins at `now`: the quantile of the recent samples
+    /// that were of [use](Self::set_useful), as far as it can still be relied on. Without
+    /// new samples it ages to zero within 10 s, or 4 times the
+    /// [`quantile`](Self::quantile) if that is longer, and what was known before is
+    /// forgotten: an estimate that refuses everything learns nothing more.
     #[must_use]
-    pub fn estimate(&self, now: Time) -> Duration {
+    pub fn estimate(&self, now: Time, certainty: Certainty) -> Duration {
+        let estimate = self.estimates[certainty as usize];
         let (idle, ageing) = (now.since(self.last), self.ageing());
         if idle.is_zero() {
-            return self.quantile;
+            return estimate;
         }
         if idle >= ageing {
             return Duration::ZERO;
         }
-        let aged = self.quantile.as_nanos() * idle.as_nanos() / ageing.as_nanos();
-        self.quantile.saturating_sub(span(aged))
+        let aged = estimate.as_nanos() * idle.as_nanos() / ageing.as_nanos();
+        estimate.saturating_sub(span(aged))
     }
 
     /// From when on it is too late to begin work that is to be done by `deadline`: less
     /// is left than the [`estimate`](Self::estimate). The deadline itself if nothing is
     /// known.
     #[must_use]
-    pub fn too_late_at(&self, deadline: Time) -> Time {
+    pub fn too_late_at(&self, deadline: Time, certainty: Certainty) -> Time {
+        let estimate = self.estimates[certainty as usize];
         let (left, ageing) = (deadline.since(self.last), self.ageing());
-        if self.quantile.is_zero() || left >= ageing {
+        if estimate.is_zero() || left >= ageing {
             return deadline;
         }
-        let Some(spare) = left.checked_sub(self.quantile) else {
-            return deadline.after(INSTANT).before(self.quantile);
+        let Some(spare) = left.checked_sub(estimate) else {
+            return deadline.after(INSTANT).before(estimate);
         };
         // What is left and the estimate both go to zero along straight lines.
-        let closing = ageing.saturating_sub(self.quantile);
+        let closing = ageing.saturating_sub(estimate);
         let meeting = spare.as_nanos() * ageing.as_nanos() / closing.as_nanos();
         self.last.after(span(meeting)).after(INSTANT)
     }
@@ -186,10 +221,17 @@ impl ServiceEstimate {
         }
     }
 
-    /// Looks the quantile up, and again when there is a quarter more to see.
+    /// Looks the quantiles up, and again when there is a quarter more to see.
     fn look(&mut self) {
         let count = self.recent.sums.count;
-        self.quantile = if count >= FEWEST { self.recent.quantile() } else { Duration::ZERO };
+        self.quantile = Duration::ZERO;
+        self.estimates = [Duration::ZERO; 2];
+        if count >= FEWEST {
+            self.quantile = self.recent.quantile(QUANTILE);
+            let useful = self.recent.share_below(self.useful);
+            self.estimates =
+                Certainty::ALL.map(|certainty| self.recent.quantile(certainty.share() * useful));
+        }
         self.next_look = FEWEST.max(count + count / 4);
     }
 
@@ -242,9 +284,14 @@ impl Window {
         self.sums.add(nanos as f64);
     }
 
-    fn quantile(&self) -> Duration {
+    fn quantile(&self, quantile: f64) -> Duration {
         let histogram = self.histogram.as_ref();
-        Duration::from_nanos(histogram.map_or(0, |known| known.value_at_quantile(QUANTILE)))
+        Duration::from_nanos(histogram.map_or(0, |known| known.value_at_quantile(quantile)))
+    }
+
+    fn share_below(&self, most: Duration) -> f64 {
+        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram.as_ref().map_or(1.0, |known| known.quantile_below(most))
     }
 
     fn clear(&mut self) {

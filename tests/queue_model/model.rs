@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sluicegate::primitives::{Level, QueueConfig, Reason, ServiceEstimate, Time};
+use sluicegate::primitives::{Certainty, Level, QueueConfig, Reason, ServiceEstimate, Time};
 
 const MS: u64 = 1_000_000;
 /// So many of those that were over the target already are expelled at once.
 const AT_ONCE: usize = 32;
 const PAUSE: u64 = MS;
+const HOUR: u64 = 3_600_000 * MS;
 
 pub type Operation = Option<&'static str>;
 
@@ -35,6 +36,8 @@ struct Item {
     is_late: bool,
     /// Came too late to wait: taken at that moment, or not at all.
     is_urgent: bool,
+    /// Its deadline stands above target and interval.
+    is_patient: bool,
 }
 
 /// One that was taken, and may be put back.
@@ -65,6 +68,16 @@ pub struct Model {
     pub now: u64,
     target: u64,
     interval: u64,
+    patient: u64,
+    /// How long the workers need for one item.
+    each: u64,
+    /// When all came that were let in, and until when they are too many.
+    arrivals: Vec<u64>,
+    exceeded_until: u64,
+    /// How much time callers give, and how many work.
+    given: u64,
+    most: [usize; 2],
+    counted_since: u64,
     /// In the order of arrival.
     items: Vec<Item>,
     pub is_standing: bool,
@@ -94,6 +107,13 @@ impl Model {
             now: 0,
             target: 0,
             interval: 0,
+            patient: u64::MAX,
+            each: 0,
+            arrivals: Vec::new(),
+            exceeded_until: 0,
+            given: 1_000 * MS,
+            most: [0; 2],
+            counted_since: 0,
             items: Vec::new(),
             is_standing: false,
             last_good: 0,
@@ -175,7 +195,15 @@ impl Model {
             operation,
             is_late: false,
             is_urgent: deadline.is_some_and(|deadline| deadline - self.now < estimate),
+            is_patient: deadline.is_some() && self.is_automatic(),
         });
+        let given = deadline.map_or(1_000 * MS, |deadline| (deadline - self.now).min(HOUR));
+        self.given = self.given - self.given / 16 + given / 16;
+        self.arrivals.push(self.now);
+        self.exceeded_until = match self.arrivals.len().checked_sub(18) {
+            Some(first) => (self.arrivals[first] + 36 * self.each).min(self.now + 5 * self.each),
+            None => 0,
+        };
         self.accepted += 1;
         self.check_level();
         Ok(())
@@ -212,10 +240,12 @@ impl Model {
             return;
         }
         self.taken -= 1;
+        item.is_patient = item.deadline.is_some() && self.is_automatic();
         self.note_if_good();
         let place = self.items.iter().filter(|other| other.name < item.name).count();
         // Among the late it is one of them.
-        item.is_late = self.items.get(place).is_some_and(|younger| younger.is_late);
+        let mut bounded = self.items[place..].iter().filter(|item| !item.is_patient);
+        item.is_late = !item.is_patient && bounded.next().is_some_and(|younger| younger.is_late);
         self.items.insert(place, item);
         self.note_if_good();
         if self.is_standing {
@@ -226,6 +256,7 @@ impl Model {
 
     pub fn begin(&mut self, taken: &Taken) -> Work {
         self.working += 1;
+        self.most[0] = self.most[0].max(self.working);
         Work { operation: taken.item.operation, started: self.now, life: taken.life }
     }
 
@@ -237,9 +268,10 @@ impl Model {
         let service = Duration::from_nanos(self.now - work.started);
         if is_success || service > self.all.mean() {
             let at = Time::from_nanos(self.now);
-            self.all.record(at, service, self.is_standing);
-            if let Some(name) = work.operation {
-                self.named.entry(name).or_default().record(at, service, self.is_standing);
+            let named = work.operation.map(|name| self.named.entry(name).or_default());
+            for estimate in [&mut self.all].into_iter().chain(named) {
+                estimate.set_useful(Duration::from_nanos(self.given));
+                estimate.record(at, service, self.is_standing);
             }
             self.fit();
         }
@@ -261,7 +293,17 @@ impl Model {
 
     pub fn update(&mut self, now: u64, config: &QueueConfig) {
         self.look(now);
+        let was_automatic = self.is_automatic();
         self.config = config.clone();
+        if self.is_automatic() != was_automatic {
+            for item in &mut self.items {
+                item.is_patient = item.deadline.is_some() && !was_automatic;
+                item.is_late = false;
+            }
+            if self.is_standing {
+                self.mark_the_late();
+            }
+        }
         self.fit();
         self.settle();
         self.check_level();
@@ -327,6 +369,7 @@ impl Model {
         for item in &self.items {
             moments.push(item.joined.saturating_add(self.target));
             moments.push(item.joined.saturating_add(self.interval));
+            moments.push(item.joined.saturating_add(self.patient));
             moments.extend(item.deadline);
             moments.extend(self.turns_hopeless(item));
         }
@@ -390,11 +433,17 @@ impl Model {
     fn note_if_good(&mut self) {
         if self.oldest_wait() < self.target || self.items.is_empty() {
             self.last_good = self.now;
+        } else if self.is_standing {
+            self.last_bad = self.now;
         }
     }
 
+    fn is_automatic(&self) -> bool {
+        self.config.target.is_none() && self.config.interval.is_none()
+    }
+
     fn mark_the_late(&mut self) {
-        for item in &mut self.items {
+        for item in self.items.iter_mut().filter(|item| !item.is_patient) {
             item.is_late |= self.now - item.joined > self.target;
         }
     }
@@ -402,13 +451,19 @@ impl Model {
     fn waited_too_long(&mut self) -> Option<usize> {
         let age = |item: &Item| self.now - item.joined;
         let outright = self.items.iter().position(|item| {
+            if item.is_patient {
+                return false;
+            }
             let bound = if self.is_standing && !item.is_late { self.target } else { self.interval };
             age(item) >= bound
         });
         if outright.is_some() || !self.is_standing {
             return outright;
         }
-        let late = self.items.iter().position(|item| item.is_late && age(item) >= self.target)?;
+        let late = self.items.iter().position(|item| item.is_late && age(item) >= self.target);
+        let is_exceeded = self.now < self.exceeded_until;
+        let is_over = |item: &Item| is_exceeded && item.is_patient && age(item) >= self.patient;
+        let goes = late.or_else(|| self.items.iter().position(is_over))?;
         if self.may_go == 0 {
             if self.now < self.pause_ends {
                 return None;
@@ -419,7 +474,7 @@ impl Model {
         if self.may_go == 0 {
             self.pause_ends = self.now + PAUSE;
         }
-        Some(late)
+        Some(goes)
     }
 
     fn is_hopeless(&self, item: &Item) -> bool {
@@ -438,14 +493,28 @@ impl Model {
             None => Some(&self.all),
             Some(name) => self.named.get(name),
         };
-        known.map_or(0, |known| nanos(known.estimate(at)))
+        let certainty = if self.is_automatic() { Certainty::Fair } else { Certainty::High };
+        known.map_or(0, |known| nanos(known.estimate(at, certainty)))
     }
 
     fn fit(&mut self) {
-        let baseline = self.all.baseline().map(nanos);
-        let automatic = baseline.map_or((250 * MS, 1_000 * MS), |baseline| {
-            (baseline.clamp(5 * MS, 250 * MS), (10 * baseline).clamp(20 * MS, 1_000 * MS))
-        });
+        let service = nanos(self.all.mean());
+        if self.now - self.counted_since >= (20 * service).max(5_000 * MS) {
+            self.most = [self.working, self.most[0]];
+            self.counted_since = self.now;
+        }
+        let workers = self.most[0].max(self.most[1]).max(1) as u64;
+        let longest = self.given * 2 / 3;
+        let (target, interval) = match self.all.baseline().map(nanos) {
+            Some(baseline) => {
+                self.each = if self.is_automatic() { baseline / workers } else { 0 };
+                let target = (18 * (baseline / workers)).max(baseline).min(longest).max(5 * MS);
+                self.patient = target.max(self.given / 2);
+                (target, (2 * target).min(self.given).max(20 * MS))
+            }
+            None => (250 * MS, 1_000 * MS),
+        };
+        let automatic = (target, interval);
         let old = self.target;
         (self.target, self.interval) =
             match (self.config.target.map(nanos), self.config.interval.map(nanos)) {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use crate::primitives::ConfigError;
+use super::load::{ITEMS, Load};
+use crate::primitives::{ConfigError, ServiceEstimate};
 
 /// How large a queue is, and for how long its items may wait.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,11 +10,19 @@ pub struct QueueConfig {
     /// worker waits for it.
     pub capacity: usize,
     /// For how long an item may wait while the queue is standing; `None` is
-    /// automatic: the baseline of the service time, at least 5 ms, at most 250 ms.
+    /// automatic: as long as the workers need for 18 items at the baseline of the
+    /// service time, at least the baseline and 5 ms, at most 2/3 of the time that
+    /// callers give by their deadlines, who give 1 s if they do not say. While the
+    /// service time is unknown 250 ms.
     pub target: Option<Duration>,
     /// For how long an item may wait while it is healthy, and how long it has to be
-    /// one or the other to become so; `None` is automatic: 10 times the baseline, at
-    /// least 20 ms, at most 1 s; with a target 20 times that.
+    /// one or the other to become so; `None` is automatic: twice the target, at least
+    /// 20 ms, at most the time that callers give; with a target 20 times that. While
+    /// the service time is unknown 1 s.
+    ///
+    /// If both are automatic, an item with a deadline waits for as long as that allows;
+    /// while the queue is standing, and more comes than can be done, for half of the
+    /// time that callers give at most: others who come can be served sooner.
     pub interval: Option<Duration>,
     /// The share of the capacity at and below which the queue is low again, from 0;
     /// default 0.3.
@@ -28,10 +37,13 @@ pub const MAX_CAPACITY: usize = 1_000_000_000;
 
 const SHORTEST: Duration = Duration::from_nanos(1);
 const LONGEST: Duration = Duration::from_secs(3600);
-const TARGET: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
-const INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// Of the baseline, if the interval is automatic.
-const BASELINES: u32 = 10;
+/// Target and interval while the service time is unknown.
+const UNKNOWN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+/// The shortest of the automatic spans.
+const TARGET: Duration = Duration::from_millis(5);
+const INTERVAL: Duration = Duration::from_millis(20);
+/// The automatic interval, in targets.
+const INTERVAL_TARGETS: u32 = 2;
 /// Of the target, if only that is given: 5 ms and 100 ms, as published.
 const TARGETS: u32 = 20;
 
@@ -42,13 +54,18 @@ impl QueueConfig {
         Self { capacity, target: None, interval: None, low: 0.3, high: 0.7 }
     }
 
+    /// Whether deadlines stand above target and interval: these are automatic.
+    pub(crate) const fn is_automatic(&self) -> bool {
+        self.target.is_none() && self.interval.is_none()
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         if self.capacity > MAX_CAPACITY {
             return Err(ConfigError::new("capacity", self.capacity, "an integer from 0 to 1e9"));
         }
         check_span("target", self.target)?;
         check_span("interval", self.interval)?;
-        let (target, interval) = self.spans(None);
+        let Spans { target, interval, .. } = self.spans(None, &Load::new());
         if target >= interval {
             let interval = interval.as_secs_f64();
             return Err(ConfigError::new("interval", interval, "longer than target"));
@@ -62,23 +79,45 @@ impl QueueConfig {
         Ok(())
     }
 
-    /// Target and interval with that baseline. While it is unknown the longest: not
+    /// For how long items may wait. While the service time is unknown rather long: not
     /// to know is no reason to reject.
-    pub(crate) fn spans(&self, baseline: Option<Duration>) -> (Duration, Duration) {
-        let automatic = || match baseline {
-            Some(baseline) => (
-                baseline.clamp(TARGET.0, TARGET.1),
-                baseline.saturating_mul(BASELINES).clamp(INTERVAL.0, INTERVAL.1),
-            ),
-            None => (TARGET.1, INTERVAL.1),
-        };
-        match (self.target, self.interval) {
+    pub(super) fn spans(&self, service: Option<&ServiceEstimate>, load: &Load) -> Spans {
+        let (target, interval) = match (self.target, self.interval) {
             (Some(target), Some(interval)) => (target, interval),
             (Some(target), None) => (target, target.saturating_mul(TARGETS)),
             (None, Some(interval)) => ((interval / TARGETS).max(SHORTEST), interval),
-            (None, None) => automatic(),
-        }
+            (None, None) => return automatic(service, load),
+        };
+        Spans { target, interval, patient: interval, each: Duration::ZERO }
     }
+}
+
+/// For how long an item may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spans {
+    /// While the queue is standing.
+    pub(super) target: Duration,
+    /// While it is healthy.
+    pub(super) interval: Duration,
+    /// While it is standing and more comes than can be done, if the item has a deadline
+    /// and the other spans are automatic.
+    pub(super) patient: Duration,
+    /// How long the workers need for one item; zero while that is unknown, or of no
+    /// interest.
+    pub(super) each: Duration,
+}
+
+fn automatic(service: Option<&ServiceEstimate>, load: &Load) -> Spans {
+    let given = load.given();
+    let Some(baseline) = service.and_then(ServiceEstimate::baseline) else {
+        let (target, interval) = UNKNOWN;
+        return Spans { target, interval, patient: Duration::MAX, each: Duration::ZERO };
+    };
+    let each = baseline / u32::try_from(load.workers()).unwrap_or(u32::MAX);
+    let needed = baseline.max(each.saturating_mul(ITEMS));
+    let target = needed.min(given * 2 / 3).max(TARGET);
+    let interval = target.saturating_mul(INTERVAL_TARGETS).min(given).max(INTERVAL);
+    Spans { target, interval, patient: target.max(given / 2), each }
 }
 
 fn check_span(parameter: &'static str, span: Option<Duration>) -> Result<(), ConfigError> {

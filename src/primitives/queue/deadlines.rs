@@ -72,6 +72,13 @@ impl Deadlines {
         }
     }
 
+    /// The estimates of all groups have changed.
+    pub(crate) fn judge_all_anew(&mut self) {
+        for index in 0..self.groups.len() {
+            self.ask_again(index);
+        }
+    }
+
     /// The first to fall due; `due` says when the first of a group does.
     pub(crate) fn first(&mut self, due: impl Fn(Group, Time) -> Time) -> Option<(u32, Time)> {
         let Self { groups, dues, unknown, .. } = self;

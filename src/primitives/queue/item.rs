@@ -71,6 +71,8 @@ pub(super) struct Place {
     pub(super) criticality: Criticality,
     /// Whether its deadline is judged by the estimate of its operation.
     pub(super) is_judged: bool,
+    /// Whether target and interval bound its wait, and not its deadline alone.
+    pub(super) is_bounded: bool,
 }
 
 /// What a queue has to tell, in the order in which it happened.

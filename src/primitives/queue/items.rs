@@ -49,8 +49,11 @@ pub(super) struct Items<T> {
     entries: Slab<Entry<T>>,
     /// By criticality, oldest first.
     classes: [List<IN_CLASS>; 4],
-    arrivals: List<BY_ARRIVAL>,
-    /// The first by arrival that is not late.
+    /// Those whose wait target and interval bound, by arrival.
+    bounded: List<BY_ARRIVAL>,
+    /// Those whose wait only a deadline bounds, likewise.
+    patient: List<BY_ARRIVAL>,
+    /// The first of the bounded that is not late.
     timely: Option<u32>,
     deadlines: Deadlines,
     /// Those that were put back into another slot than the one that their id names:
@@ -73,6 +76,7 @@ pub(super) struct Arrival {
     pub(super) criticality: Criticality,
     pub(super) operation: OperationId,
     pub(super) is_judged: bool,
+    pub(super) is_bounded: bool,
 }
 
 impl<T> Items<T> {
@@ -80,7 +84,8 @@ impl<T> Items<T> {
         Self {
             entries: Slab::new(),
             classes: [List::new(), List::new(), List::new(), List::new()],
-            arrivals: List::new(),
+            bounded: List::new(),
+            patient: List::new(),
             timely: None,
             deadlines: Deadlines::new(),
             moved: Vec::new(),
@@ -104,7 +109,16 @@ impl<T> Items<T> {
 
     /// The oldest of the late.
     pub(super) fn oldest_late(&self) -> Option<u32> {
-        self.oldest_key().filter(|_| self.oldest_key() != self.timely)
+        self.bounded.head().filter(|_| self.has_late())
+    }
+
+    /// The oldest whose wait a deadline bounds.
+    pub(super) const fn oldest_patient(&self) -> Option<u32> {
+        self.patient.head()
+    }
+
+    pub(super) fn has_late(&self) -> bool {
+        self.bounded.head() != self.timely
     }
 
     /// The oldest of those that are not late.
@@ -120,15 +134,22 @@ impl<T> Items<T> {
     }
 
     pub(super) const fn mark_none_late(&mut self) {
-        self.timely = self.arrivals.head();
+        self.timely = self.bounded.head();
     }
 
     fn next_by_arrival(&self, key: u32) -> Option<u32> {
         Linked::<BY_ARRIVAL>::links(&self.entries[key as usize]).next()
     }
 
-    pub(super) const fn oldest_key(&self) -> Option<u32> {
-        self.arrivals.head()
+    #[inline]
+    pub(super) fn oldest_key(&self) -> Option<u32> {
+        match (self.bounded.head(), self.patient.head()) {
+            (Some(bounded), Some(patient)) => {
+                let serial = |key: u32| self.entries[key as usize].place.id.serial;
+                Some(if serial(bounded) < serial(patient) { bounded } else { patient })
+            }
+            (bounded, patient) => bounded.or(patient),
+        }
     }
 
     pub(super) fn joined(&self, key: u32) -> Time {
@@ -185,18 +206,40 @@ impl<T> Items<T> {
         }
     }
 
+    /// So have all, and whose wait a deadline bounds is told anew: of those who have
+    /// one, if `is_patient`. O(n log n).
+    pub(super) fn bound_anew(&mut self, is_patient: bool) {
+        self.deadlines.judge_all_anew();
+        let mut keys: Vec<(u64, u32)> = { self.entries.iter() }
+            .map(|(key, entry)| (entry.place.id.serial, key_of(key)))
+            .collect();
+        keys.sort_unstable();
+        (self.bounded, self.patient) = (List::new(), List::new());
+        for (_, key) in keys {
+            let place = &mut self.entries[key as usize].place;
+            place.is_bounded = !is_patient || place.deadline == Time::MAX;
+            let list = if place.is_bounded { &mut self.bounded } else { &mut self.patient };
+            list.push_back(&mut self.entries, key);
+        }
+        self.timely = self.bounded.head();
+    }
+
     #[inline]
     pub(super) fn insert(&mut self, item: T, arrival: &Arrival) -> ItemId {
         let slot = self.entries.vacant_entry();
         let id = ItemId { key: key_of(slot.key()), serial: self.next_serial };
         self.next_serial += 1;
-        let &Arrival { now, deadline, criticality, operation, is_judged } = arrival;
+        let &Arrival { now, deadline, criticality, operation, is_judged, is_bounded } = arrival;
         let deadline = deadline.unwrap_or(Time::MAX);
-        let place = Place { id, joined: now, deadline, criticality, is_judged };
+        let place = Place { id, joined: now, deadline, criticality, is_judged, is_bounded };
         slot.insert(Entry::new(item, place, operation));
         self.classes[criticality.index()].push_back(&mut self.entries, id.key);
-        self.arrivals.push_back(&mut self.entries, id.key);
-        self.timely.get_or_insert(id.key);
+        if is_bounded {
+            self.bounded.push_back(&mut self.entries, id.key);
+            self.timely.get_or_insert(id.key);
+        } else {
+            self.patient.push_back(&mut self.entries, id.key);
+        }
         self.note_deadline(id.key);
         id
     }
@@ -211,9 +254,10 @@ impl<T> Items<T> {
         let class = place.criticality.index();
         let before = place_before(&self.entries, self.classes[class], serial);
         self.classes[class].insert_after(&mut self.entries, before, key);
-        let before = place_before(&self.entries, self.arrivals, serial);
-        self.arrivals.insert_after(&mut self.entries, before, key);
-        if self.next_by_arrival(key) == self.timely {
+        let list = if place.is_bounded { &mut self.bounded } else { &mut self.patient };
+        let before = place_before(&self.entries, *list, serial);
+        list.insert_after(&mut self.entries, before, key);
+        if place.is_bounded && self.next_by_arrival(key) == self.timely {
             self.timely = Some(key);
         }
         self.note_deadline(key);
@@ -226,7 +270,8 @@ impl<T> Items<T> {
         if self.timely == Some(key) {
             self.timely = self.next_by_arrival(key);
         }
-        self.arrivals.unlink(&mut self.entries, key);
+        let list = if place.is_bounded { &mut self.bounded } else { &mut self.patient };
+        list.unlink(&mut self.entries, key);
         if place.deadline < Time::MAX {
             self.deadlines.remove(group_of(operation, place.is_judged), place.deadline, key);
         }

@@ -3,6 +3,7 @@ mod config;
 mod deadlines;
 mod item;
 mod items;
+mod load;
 mod snapshot;
 mod wait_bound;
 mod watermarks;
@@ -13,13 +14,14 @@ pub use channel::{Channel, Put, Take, Wait};
 pub use config::{MAX_CAPACITY, QueueConfig};
 pub use item::{ItemId, News, Offer, Taken, Work};
 use items::{Arrival, Entry, Items};
+use load::Load;
 pub use snapshot::QueueSnapshot;
 use wait_bound::WaitBound;
 pub use watermarks::Level;
 use watermarks::Watermarks;
 
 use super::operations::Operations;
-use super::{ConfigError, Criticality, Reason, Rejection, ServiceEstimate, Time};
+use super::{Certainty, ConfigError, Criticality, Reason, Rejection, ServiceEstimate, Time};
 
 /// A bounded queue that keeps the wait short: what cannot be served in time is
 /// rejected early, and what is served is served fresh.
@@ -29,7 +31,9 @@ use super::{ConfigError, Criticality, Reason, Rejection, ServiceEstimate, Time};
 /// - An item may wait for an interval; while the queue is standing, for the target.
 ///   The bounds are applied to what waits as the state changes; of those that are
 ///   over the target already 32 go at once, and 32 more each millisecond. Both follow
-///   the service time unless they are given.
+///   service time, workers and deadlines unless they are given.
+/// - Unless they are, an item with a deadline waits for as long as that allows; while
+///   the queue is standing it is served when nobody newer waits, with time to spare.
 /// - An item with a deadline is rejected as soon as what is left is less than the
 ///   service estimate, since to begin it is a waste. One for which a worker waits
 ///   already, or that is taken at the moment at which it comes, begins with any
@@ -58,6 +62,7 @@ pub struct CoDelQueue<T> {
     /// How many workers are on their way to an item.
     promised: usize,
     working: usize,
+    load: Load,
     epoch: u32,
     accepted: u64,
     taken: u64,
@@ -80,6 +85,8 @@ enum Cause {
     Wait,
     /// The same, and it is one of the late.
     Late,
+    /// The same, and it is patient.
+    Patience,
     /// It cannot be done in time any more.
     Deadline,
 }
@@ -91,12 +98,13 @@ impl<T> CoDelQueue<T> {
     /// If a parameter is out of its range.
     pub fn new(config: QueueConfig) -> Result<Self, ConfigError> {
         config.check()?;
-        let (target, interval) = config.spans(None);
+        let load = Load::new();
+        let spans = config.spans(None, &load);
         let levels = Watermarks::new(config.capacity, config.low, config.high);
         Ok(Self {
             config,
             items: Items::new(),
-            bound: WaitBound::new(target, interval),
+            bound: WaitBound::new(spans),
             operations: Operations::new(),
             levels,
             news: Vec::new(),
@@ -105,6 +113,7 @@ impl<T> CoDelQueue<T> {
             next_expiry: Time::MAX,
             promised: 0,
             working: 0,
+            load,
             epoch: 0,
             accepted: 0,
             taken: 0,
@@ -198,7 +207,8 @@ impl<T> CoDelQueue<T> {
             let has_to_wait = !is_awaited && self.depth() > 0;
             deadline <= self.now
                 || has_to_wait
-                    && self.operations.too_late_at_for(offer.operation, deadline) <= self.now
+                    && self.operations.too_late_at_for(offer.operation, deadline, self.certainty())
+                        <= self.now
         })
     }
 
@@ -211,21 +221,29 @@ impl<T> CoDelQueue<T> {
     ) -> ItemId {
         let operation = self.operations.enter(offer.operation);
         // There is no time to wait: it is taken at once, or not at all.
-        let is_urgent = !is_awaited && { offer.deadline }
-            .is_some_and(|deadline| self.operations.too_late_at(operation, deadline) <= self.now);
+        let too_late_at =
+            |deadline| self.operations.too_late_at(operation, deadline, self.certainty());
+        let is_urgent =
+            !is_awaited && offer.deadline.is_some_and(|deadline| too_late_at(deadline) <= self.now);
+        self.load.note_caller(self.now, offer.deadline.map(|deadline| deadline.since(self.now)));
+        self.bound.note_demand(self.load.exceeds_until(self.bound.each()));
+        let is_bounded = self.is_bounded(offer.deadline.unwrap_or(Time::MAX));
         let arrival = Arrival {
             now: self.now,
             deadline: if is_urgent { Some(self.now.after(INSTANT)) } else { offer.deadline },
             criticality: offer.criticality,
             operation,
             is_judged: !is_awaited && !is_urgent,
+            is_bounded,
         };
         if self.is_empty() {
             self.observe(self.now);
         }
         let is_first_timely = self.items.oldest_timely().is_none();
+        // More demand may expel the patient.
+        let falls_due = offer.deadline.is_some() || self.items.oldest_patient().is_some();
         let id = self.items.insert(item, &arrival);
-        if is_first_timely || offer.deadline.is_some() {
+        if is_first_timely || falls_due {
             self.plan();
         }
         self.accepted += 1;
@@ -254,8 +272,10 @@ impl<T> CoDelQueue<T> {
 
     /// Puts an item back that could not be handed over, into its place.
     pub fn put_back(&mut self, taken: Taken<T>) {
-        let Taken { item, place, operation, epoch, .. } = taken;
+        let Taken { item, mut place, operation, epoch, .. } = taken;
         if epoch == self.epoch {
+            // The bounds may have been changed meanwhile.
+            place.is_bounded = self.is_bounded(place.deadline);
             self.taken = self.taken.saturating_sub(1);
             self.operations.enter_again(operation);
             self.observe(self.now);
@@ -274,6 +294,7 @@ impl<T> CoDelQueue<T> {
     /// Begins to time the work on an item that was just taken.
     pub fn begin(&mut self, taken: &Taken<T>) -> Work {
         self.working += 1;
+        self.load.note_workers(self.working);
         self.operations.enter_again(taken.operation);
         Work { operation: taken.operation, started: self.now, epoch: taken.epoch }
     }
@@ -289,7 +310,7 @@ impl<T> CoDelQueue<T> {
         let service = self.now.since(work.started);
         if is_success || service > self.operations.all().mean() {
             let is_loaded = self.is_standing();
-            self.operations.record(work.operation, self.now, service, is_loaded);
+            self.operations.record(work.operation, self.now, service, is_loaded, self.load.given());
             self.items.judge_anew(work.operation);
             self.fit();
         }
@@ -359,12 +380,14 @@ impl<T> CoDelQueue<T> {
         let change = bound.next_change(items.oldest()).unwrap_or(Time::MAX);
         let timely = items.oldest_timely();
         let mut due = timely.map_or(Time::MAX, |key| bound.due(items.joined(key)));
-        if items.oldest_key() != timely || items.has_deadlines() {
+        if items.has_late() || items.has_deadlines() {
             due = self.next_due().map_or(Time::MAX, |due| due.at);
         }
         self.quiet_until = due.min(change);
-        // That a standing queue becomes healthy rejects nobody.
-        self.next_expiry = if self.is_standing() { due } else { due.min(change) };
+        // That a standing queue becomes healthy rejects nobody, and only the patient
+        // are there when it becomes standing again.
+        let is_quiet = self.is_standing() && self.items.oldest_patient().is_none();
+        self.next_expiry = if is_quiet { due } else { due.min(change) };
     }
 
     /// When [`expire`](Self::expire) next has something to do.
@@ -382,6 +405,11 @@ impl<T> CoDelQueue<T> {
         config.check()?;
         self.expire(now);
         self.levels.set(config.capacity, config.low, config.high);
+        let is_patient = config.is_automatic();
+        if is_patient != self.config.is_automatic() {
+            self.items.bound_anew(is_patient);
+            self.mark_late();
+        }
         self.config = config;
         self.fit();
         self.expire(now);
@@ -418,6 +446,7 @@ impl<T> CoDelQueue<T> {
     /// Takes everything out, without any trace.
     #[must_use = "the items are to be dropped outside the lock"]
     pub fn clear(&mut self) -> Vec<T> {
+        self.observe(self.now);
         let rejected = self.take_news().into_iter().filter_map(|news| match news {
             News::Rejected(item, _) => Some(item),
             News::Level(_) => None,
@@ -504,18 +533,36 @@ impl<T> CoDelQueue<T> {
         true
     }
 
+    /// Whether target and interval bound the wait of what has that deadline.
+    fn is_bounded(&self, deadline: Time) -> bool {
+        !self.config.is_automatic() || deadline == Time::MAX
+    }
+
+    /// How certain it has to be that an item is done in time. Where the wait is bounded
+    /// by time, those who are served have waited for as long as they may: each has as
+    /// little time left as another. Where it is not, the newest go first, and who has
+    /// little left is served when nobody else is there.
+    const fn certainty(&self) -> Certainty {
+        if self.config.is_automatic() { Certainty::Fair } else { Certainty::High }
+    }
+
     /// What is to be rejected next if the state stays as it is, why and when.
     fn next_due(&mut self) -> Option<Due> {
+        let certainty = self.certainty();
         let Self { bound, items, operations, now, .. } = self;
         let due = |key, at: Time, cause| Due { key, at: at.max(*now), cause };
         let late = { items.oldest_late() }
             .map(|key| due(key, bound.due_late(items.joined(key)), Cause::Late));
         let wait = { items.oldest_timely() }
             .map(|key| due(key, bound.due(items.joined(key)), Cause::Wait));
-        let deadline =
-            items.first_deadline(|operation, deadline| operations.too_late_at(operation, deadline));
+        let patient = items.oldest_patient().and_then(|key| {
+            Some(due(key, bound.due_patient(*now, items.joined(key))?, Cause::Patience))
+        });
+        let deadline = items.first_deadline(|operation, deadline| {
+            operations.too_late_at(operation, deadline, certainty)
+        });
         let deadline = deadline.map(|(key, at)| due(key, at, Cause::Deadline));
-        late.into_iter().chain(wait).chain(deadline).min_by_key(|due| due.at)
+        late.into_iter().chain(wait).chain(patient).chain(deadline).min_by_key(|due| due.at)
     }
 
     fn next_change(&self) -> Option<Time> {
@@ -545,6 +592,10 @@ impl<T> CoDelQueue<T> {
             Cause::Deadline => Reason::Deadline,
             Cause::Wait => {
                 self.bound.note_rejection(at);
+                Reason::Wait
+            }
+            Cause::Patience => {
+                self.bound.note_patient(at);
                 Reason::Wait
             }
             Cause::Late => {
@@ -584,11 +635,12 @@ impl<T> CoDelQueue<T> {
 
     /// Lets target and interval follow the baseline.
     fn fit(&mut self) {
-        let (target, interval) = self.config.spans(self.service().baseline());
-        let is_shorter = target < self.bound.target();
+        self.load.forget(self.now, self.working, self.service().mean());
+        let spans = self.config.spans(Some(self.service()), &self.load);
+        let is_shorter = spans.target < self.bound.target();
         // What was until now was by the old ones.
         self.observe(self.now);
-        self.bound.set(target, interval);
+        self.bound.set(spans, self.now, self.items.oldest());
         if is_shorter && self.is_standing() {
             self.mark_late();
         }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::config::Spans;
 use crate::primitives::Time;
 
 /// When a queue becomes standing, items that have waited for longer than the target
@@ -14,7 +15,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// - Healthy is a queue that was empty, or whose oldest item had waited for less
 ///   than `target`, at some moment of the last `interval`.
 /// - A standing queue becomes healthy after an `interval` in which nothing had to
-///   be rejected, so that it does not flap.
+///   be rejected, and nobody waited for longer than `target`, so that it does not
+///   flap.
+/// - *Patient* are items that wait for as long as their deadlines allow; while it is
+///   standing and more comes than can be done, for `patient`.
 /// - Items that are over the target already when that begins to count are *late*:
 ///   they go a few at a time, and none stays for longer than `interval`.
 ///
@@ -22,8 +26,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// happened in between follows from the age of the oldest.
 #[derive(Debug)]
 pub(crate) struct WaitBound {
-    target: Duration,
-    interval: Duration,
+    spans: Spans,
     is_standing: bool,
     /// When it was last seen to be empty, or its oldest wait below the target.
     good_at: Time,
@@ -34,33 +37,47 @@ pub(crate) struct WaitBound {
     /// that ends.
     expellable: u32,
     paused_until: Time,
+    /// Until when more comes than can be done, as far as is known.
+    exceeded_until: Time,
 }
 
 impl WaitBound {
-    pub(crate) const fn new(target: Duration, interval: Duration) -> Self {
+    pub(crate) const fn new(spans: Spans) -> Self {
         Self {
-            target,
-            interval,
+            spans,
             is_standing: false,
             good_at: Time::ZERO,
             bad_at: Time::ZERO,
             seen_at: Time::ZERO,
             expellable: EXPELLED_AT_ONCE,
             paused_until: Time::ZERO,
+            exceeded_until: Time::ZERO,
         }
     }
 
-    pub(crate) const fn set(&mut self, target: Duration, interval: Duration) {
-        self.target = target;
-        self.interval = interval;
+    /// Other spans are in force from `now` on.
+    pub(crate) fn set(&mut self, spans: Spans, now: Time, oldest: Option<Time>) {
+        self.spans = spans;
+        self.note_if_bad(now, oldest);
+    }
+
+    fn note_if_bad(&mut self, now: Time, oldest: Option<Time>) {
+        if self.is_standing && oldest.is_some_and(|joined| joined.after(self.spans.target) <= now) {
+            self.bad_at = now;
+        }
     }
 
     pub(crate) const fn target(&self) -> Duration {
-        self.target
+        self.spans.target
     }
 
     pub(crate) const fn interval(&self) -> Duration {
-        self.interval
+        self.spans.interval
+    }
+
+    /// How long the workers need for one item, if it matters.
+    pub(crate) const fn each(&self) -> Duration {
+        self.spans.each
     }
 
     pub(crate) const fn is_standing(&self) -> bool {
@@ -69,7 +86,7 @@ impl WaitBound {
 
     /// When an item that came at `joined` has waited for as long as it may.
     pub(crate) fn due(&self, joined: Time) -> Time {
-        joined.after(if self.is_standing { self.target } else { self.interval })
+        joined.after(if self.is_standing { self.spans.target } else { self.spans.interval })
     }
 
     /// The same for the oldest of the late.
@@ -78,15 +95,30 @@ impl WaitBound {
         if self.expellable > 0 {
             return due;
         }
-        due.max(self.paused_until.min(joined.after(self.interval)))
+        due.max(self.paused_until.min(joined.after(self.spans.interval)))
+    }
+
+    /// When a patient item that came at `joined` has waited for as long as it may at
+    /// `now` or later, apart from its deadline.
+    pub(crate) fn due_patient(&self, now: Time, joined: Time) -> Option<Time> {
+        let due = joined.after(self.spans.patient).max(now);
+        let due = if self.expellable > 0 { due } else { due.max(self.paused_until) };
+        (self.is_standing && due < self.exceeded_until).then_some(due)
+    }
+
+    /// Takes note of until when more comes than can be done, if nobody else comes.
+    pub(crate) const fn note_demand(&mut self, exceeded_until: Time) {
+        self.exceeded_until = exceeded_until;
     }
 
     /// When it becomes standing or healthy, if nothing comes or goes until then.
     pub(crate) fn next_change(&self, oldest: Option<Time>) -> Option<Time> {
         if self.is_standing {
-            return Some(self.bad_at.after(self.interval));
+            let change = self.bad_at.after(self.spans.interval);
+            let is_bad = oldest.is_some_and(|joined| joined.after(self.spans.target) <= change);
+            return (!is_bad).then_some(change);
         }
-        Some(self.good_until(oldest?).after(self.interval))
+        Some(self.good_until(oldest?).after(self.spans.interval))
     }
 
     /// Takes note of the state at `now`; whether it became standing or healthy.
@@ -100,7 +132,9 @@ impl WaitBound {
             } else {
                 self.good_at = now;
             }
-        } else if !self.is_standing {
+        } else if self.is_standing {
+            self.note_if_bad(now, oldest);
+        } else {
             self.good_at = oldest.map_or(now, |joined| self.good_until(joined).min(now));
         }
         self.seen_at = now;
@@ -110,7 +144,7 @@ impl WaitBound {
     /// Until when it is good if the oldest goes on waiting. The oldest may be the
     /// oldest only since the last look, and over the target before.
     fn good_until(&self, oldest: Time) -> Time {
-        let over = oldest.after(self.target);
+        let over = oldest.after(self.spans.target);
         if over > self.seen_at { over } else { self.good_at }
     }
 
@@ -122,9 +156,18 @@ impl WaitBound {
     /// The same of one of the late, which came at `joined`.
     pub(crate) fn note_expelled(&mut self, now: Time, joined: Time) {
         self.note_rejection(now);
-        if now >= joined.after(self.interval) {
-            return;
+        if now < joined.after(self.spans.interval) {
+            self.count_expelled(now);
         }
+    }
+
+    /// The same of a patient item.
+    pub(crate) fn note_patient(&mut self, now: Time) {
+        self.note_rejection(now);
+        self.count_expelled(now);
+    }
+
+    fn count_expelled(&mut self, now: Time) {
         if self.expellable == 0 {
             self.expellable = EXPELLED_AT_ONCE;
         }

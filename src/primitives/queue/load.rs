@@ -1,0 +1,104 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::primitives::Time;
+
+/// For how long callers wait if they do not say.
+const UNSAID: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(3600);
+/// The weight of the callers before against that of the next.
+const MEMORY: u64 = 16;
+/// The shortest time over which the workers are counted, also in service times.
+const RECENT: Duration = Duration::from_secs(5);
+const SERVICES: u32 = 20;
+
+/// For how many items in line the workers are hardly ever idle by chance: at as much
+/// work as they can do, 1 of 19 in a line of 18 (M/M/1/K).
+pub(super) const ITEMS: u32 = 18;
+/// More comes than can be done if the last `ITEMS` came within the time in which the
+/// workers can do so many times these, and the last one within the time for so many.
+const FED: u32 = 2;
+const SILENCE: u32 = 5;
+
+/// What the bounds of a queue have to fit: how much time its callers give, how fast
+/// they come, and how many workers it has.
+///
+/// The time is the mean of the last callers', about 16, of whom each counts as at
+/// most an hour, and those without a deadline as 1 s. Workers are as many as were at
+/// work at once within the last 5 to 10 s, or 20 to 40 service times if these are
+/// longer.
+#[derive(Debug)]
+pub(super) struct Load {
+    given: u64,
+    /// When the last ones came.
+    arrivals: VecDeque<Time>,
+    most: usize,
+    most_before: usize,
+    since: Time,
+}
+
+impl Load {
+    pub(super) const fn new() -> Self {
+        Self {
+            given: nanos(UNSAID),
+            arrivals: VecDeque::new(),
+            most: 0,
+            most_before: 0,
+            since: Time::ZERO,
+        }
+    }
+
+    /// Somebody came, and gave so much time.
+    #[inline]
+    pub(super) fn note_caller(&mut self, now: Time, given: Option<Duration>) {
+        if self.arrivals.len() == ITEMS as usize {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back(now);
+        let given = nanos(given.unwrap_or(UNSAID).min(LONGEST));
+        self.given = self.given - self.given / MEMORY + given / MEMORY;
+    }
+
+    /// So many are at work.
+    #[inline]
+    pub(super) fn note_workers(&mut self, working: usize) {
+        self.most = self.most.max(working);
+    }
+
+    /// Forgets the workers of long ago.
+    pub(super) fn forget(&mut self, now: Time, working: usize, service: Duration) {
+        if now.since(self.since) >= RECENT.max(service.saturating_mul(SERVICES)) {
+            self.most_before = self.most;
+            self.most = working;
+            self.since = now;
+        }
+    }
+
+    /// Until when more comes than can be done, if the workers need so long for one and
+    /// nobody else comes.
+    #[inline]
+    pub(super) fn exceeds_until(&self, each: Duration) -> Time {
+        match (self.arrivals.front(), self.arrivals.back()) {
+            (Some(first), Some(last)) if self.arrivals.len() == ITEMS as usize => {
+                let fed = first.after(each * (FED * ITEMS));
+                fed.min(last.after(each * SILENCE))
+            }
+            _ => Time::ZERO,
+        }
+    }
+
+    /// How much time callers give.
+    pub(super) const fn given(&self) -> Duration {
+        Duration::from_nanos(self.given)
+    }
+
+    /// How many workers there are, at least 1.
+    pub(super) fn workers(&self) -> usize {
+        self.most.max(self.most_before).max(1)
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // an hour at most
+const fn nanos(span: Duration) -> u64 {
+    span.as_nanos() as u64
+}
