@@ -144,6 +144,10 @@ def test_a_plot(tmp_path: Path, file: str) -> None:
         (["{file}", "--variant", "calm"], "variant must be one of 'overload', got 'calm'"),
         (["{file}", "--seeds", "0"], "--seeds"),
         (["{file}", "--plot", "out.gif"], "plot must end in .png or .svg, got 'out.gif'"),
+        (
+            ["{file}", "--plot", "out.svg", *(f"--policy=bucket({rate})" for rate in range(1, 9))],
+            "plot draws at most 7 policies, got 8",
+        ),
         (["{file}", "--plot", "no/such/folder/out.svg"], "no/such/folder"),
         (["{file}", "{two}", "--plot", "out.svg"], "choose one by --variant: 'overload', 'calm'"),
         (["missing.toml"], "No such file or directory: 'missing.toml'"),

@@ -111,7 +111,7 @@ def command(
     policies = tuple(dict.fromkeys(policies)) or (OWN,)
     try:
         played = list(_chosen(files, variant, seeds))
-        _check_plot(plot, played)
+        _check_plot(plot, played, policies)
         started = time.monotonic()
         results = _play(_runs(played, policies, is_drawn=plot is not None))
         comparisons = _compare(played, policies, results)
@@ -145,7 +145,7 @@ def _chosen(files: tuple[str, ...], variant: str | None, seeds: int | None) -> I
         raise ValueError(f"variant must be one of {known}, got {variant!r}")
 
 
-def _check_plot(plot: str | None, played: list[Played]) -> None:
+def _check_plot(plot: str | None, played: list[Played], policies: tuple[str, ...]) -> None:
     """Refuse, before anything is played, what cannot be drawn."""
     if plot is None:
         return
@@ -154,6 +154,10 @@ def _check_plot(plot: str | None, played: list[Played]) -> None:
     if len(played) > 1:
         names = ", ".join(repr(each.variant) for each in played)
         raise ValueError(f"plot draws one scenario; choose one by --variant: {names}")
+    from sluicegate.plotting import MOST_DRAWN
+
+    if len(policies) > MOST_DRAWN:
+        raise ValueError(f"plot draws at most {MOST_DRAWN} policies, got {len(policies)}")
     if find_spec("matplotlib") is None:
         sys.exit(
             "sluicegate: matplotlib not installed; install with: pip install 'sluicegate[plot]'"

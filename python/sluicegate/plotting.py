@@ -30,6 +30,8 @@ PANELS: Final[tuple[Panel, ...]] = get_args(Panel)
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Those of Okabe and Ito, which the colour-blind can tell apart."""
+MOST_DRAWN: Final = len(_COLOURS)
+"""How many policies one drawing compares at most."""
 _GREY = "#777777"
 _PALE = "#dddddd"
 _STYLE: dict[Any, Any] = {
@@ -132,8 +134,8 @@ def figure(results: Iterable[Result], *, panels: Iterable[Panel] = PANELS) -> Fi
 
 
 def _checked(results: list[Result]) -> list[Result]:
-    if not 1 <= len(results) <= len(_COLOURS):
-        raise ValueError(f"results must be 1 to {len(_COLOURS)}, got {len(results)}")
+    if not 1 <= len(results) <= MOST_DRAWN:
+        raise ValueError(f"results must be 1 to {MOST_DRAWN}, got {len(results)}")
     played = {(result.scenario, result.seed) for result in results}
     if len(played) > 1:
         names = ", ".join(f"{scenario!r} with seed {seed}" for scenario, seed in sorted(played))

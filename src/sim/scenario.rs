@@ -324,6 +324,26 @@ impl From<End> for Outcome {
     }
 }
 
+/// What a file should have said, in words of the file and not of the program.
+fn in_words(error: &str) -> String {
+    const WORDS: [(&str, &str); 8] = [
+        ("f64", "a number"),
+        ("u64", "an integer from 0 to 2**64 - 1"),
+        ("u32", "an integer from 0 to 2**32 - 1"),
+        ("a sequence", "a list"),
+        ("a tuple of size 2", "a list of two"),
+        ("string or map", "a name or a table"),
+        ("a map", "a table"),
+        ("struct ", "a table"),
+    ];
+    let Some((found, expected)) = error.split_once(", expected ") else {
+        return error.to_owned();
+    };
+    let known = WORDS.iter().find(|(word, _)| expected.starts_with(word));
+    let expected = known.map_or(expected, |(_, words)| words);
+    format!("{}, expected {expected}", found.replace("floating point", "number"))
+}
+
 impl Scenario {
     /// Reads a file: one scenario, or one for each of its variants.
     ///
@@ -371,7 +391,8 @@ impl Scenario {
 
     fn from_value(mut whole: Value, name: &str, folder: &Path) -> Result<Vec<Self>, Error> {
         let read = |value: Value| -> Result<Self, Error> {
-            serde_path_to_error::deserialize(value).map_err(|error| Error(error.to_string()))
+            serde_path_to_error::deserialize(value)
+                .map_err(|error| Error(in_words(&error.to_string())))
         };
         let variants = whole.as_object_mut().and_then(|table| table.remove("variants"));
         let mut scenarios = Vec::new();

@@ -36,10 +36,10 @@ fn faults_are_named() {
     let faults = [
         ("/seconds", json!(0), "seconds must be a number from 0.001 to 1000000, got 0"),
         ("/seconds", json!(-1), "got -1"),
-        ("/seconds", json!("ten"), "seconds: invalid type: string \"ten\""),
+        ("/seconds", json!("ten"), "seconds: invalid type: string \"ten\", expected a number"),
         ("/seconds", json!(null), "seconds: invalid type: null"),
         ("/seeds", json!(0), "seeds must be an integer from 1 to 1000, got 0"),
-        ("/seeds", json!(1.5), "seeds: invalid type: floating point `1.5`"),
+        ("/seeds", json!(1.5), "seeds: invalid type: number `1.5`, expected an integer"),
         ("/step", json!(0), "step must be"),
         ("/colour", json!("red"), "colour: unknown field `colour`, expected one of"),
         (
@@ -113,7 +113,11 @@ fn faults_are_named() {
         ("/stage/0/workers", json!(2_000_000), "workers must be an integer from 0 to 1000000"),
         ("/stage/0/service", json!({ "constant": -1 }), "service must be a number of seconds"),
         ("/stage/0/service", json!({ "gamma": 1 }), "stage[0].service: unknown variant `gamma`"),
-        ("/stage/0/service", json!(0.1), "stage[0].service: invalid type"),
+        (
+            "/stage/0/service",
+            json!(0.1),
+            "stage[0].service: invalid type: number `0.1`, expected a name or a table",
+        ),
         ("/stage/0/service", json!({ "lognormal": { "mean": 1, "cv": -1 } }), "service.cv must be"),
         (
             "/stage/0/service",
