@@ -199,11 +199,15 @@ impl Model {
         });
         let given = deadline.map_or(1_000 * MS, |deadline| (deadline - self.now).min(HOUR));
         self.given = self.given - self.given / 16 + given / 16;
-        self.arrivals.push(self.now);
-        self.exceeded_until = match self.arrivals.len().checked_sub(18) {
-            Some(first) => (self.arrivals[first] + 36 * self.each).min(self.now + 5 * self.each),
-            None => 0,
-        };
+        if self.is_automatic() {
+            self.arrivals.push(self.now);
+            self.exceeded_until = match self.arrivals.len().checked_sub(18) {
+                Some(first) => {
+                    (self.arrivals[first] + 36 * self.each).min(self.now + 5 * self.each)
+                }
+                None => 0,
+            };
+        }
         self.accepted += 1;
         self.check_level();
         Ok(())

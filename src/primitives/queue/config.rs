@@ -114,7 +114,7 @@ fn automatic(service: Option<&ServiceEstimate>, load: &Load) -> Spans {
         return Spans { target, interval, patient: Duration::MAX, each: Duration::ZERO };
     };
     let each = baseline / u32::try_from(load.workers()).unwrap_or(u32::MAX);
-    let needed = baseline.max(each.saturating_mul(ITEMS));
+    let needed = baseline.max(each.saturating_mul(u32::try_from(ITEMS).unwrap_or(u32::MAX)));
     let target = needed.min(given * 2 / 3).max(TARGET);
     let interval = target.saturating_mul(INTERVAL_TARGETS).min(given).max(INTERVAL);
     Spans { target, interval, patient: target.max(given / 2), each }

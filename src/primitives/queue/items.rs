@@ -103,11 +103,13 @@ impl<T> Items<T> {
     }
 
     /// When the oldest came.
+    #[inline]
     pub(super) fn oldest(&self) -> Option<Time> {
         self.oldest_key().map(|key| self.joined(key))
     }
 
     /// The oldest of the late.
+    #[inline]
     pub(super) fn oldest_late(&self) -> Option<u32> {
         self.bounded.head().filter(|_| self.has_late())
     }
@@ -137,6 +139,7 @@ impl<T> Items<T> {
         self.timely = self.bounded.head();
     }
 
+    #[inline]
     fn next_by_arrival(&self, key: u32) -> Option<u32> {
         Linked::<BY_ARRIVAL>::links(&self.entries[key as usize]).next()
     }
@@ -152,6 +155,7 @@ impl<T> Items<T> {
         }
     }
 
+    #[inline]
     pub(super) fn joined(&self, key: u32) -> Time {
         self.entries[key as usize].place.joined
     }

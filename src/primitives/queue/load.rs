@@ -1,4 +1,3 @@
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::primitives::Time;
@@ -14,11 +13,11 @@ const SERVICES: u32 = 20;
 
 /// For how many items in line the workers are hardly ever idle by chance: at as much
 /// work as they can do, 1 of 19 in a line of 18 (M/M/1/K).
-pub(super) const ITEMS: u32 = 18;
+pub(super) const ITEMS: usize = 18;
 /// More comes than can be done if the last `ITEMS` came within the time in which the
 /// workers can do so many times these, and the last one within the time for so many.
-const FED: u32 = 2;
-const SILENCE: u32 = 5;
+const FED: u64 = 2;
+const SILENCE: u64 = 5;
 
 /// What the bounds of a queue have to fit: how much time its callers give, how fast
 /// they come, and how many workers it has.
@@ -30,8 +29,9 @@ const SILENCE: u32 = 5;
 #[derive(Debug)]
 pub(super) struct Load {
     given: u64,
-    /// When the last ones came.
-    arrivals: VecDeque<Time>,
+    /// When the last ones came, and which of them is the oldest.
+    arrivals: [Option<Time>; ITEMS],
+    oldest: usize,
     most: usize,
     most_before: usize,
     since: Time,
@@ -41,7 +41,8 @@ impl Load {
     pub(super) const fn new() -> Self {
         Self {
             given: nanos(UNSAID),
-            arrivals: VecDeque::new(),
+            arrivals: [None; ITEMS],
+            oldest: 0,
             most: 0,
             most_before: 0,
             since: Time::ZERO,
@@ -50,13 +51,28 @@ impl Load {
 
     /// Somebody came, and gave so much time.
     #[inline]
-    pub(super) fn note_caller(&mut self, now: Time, given: Option<Duration>) {
-        if self.arrivals.len() == ITEMS as usize {
-            self.arrivals.pop_front();
-        }
-        self.arrivals.push_back(now);
-        let given = nanos(given.unwrap_or(UNSAID).min(LONGEST));
+    pub(super) const fn note_caller(&mut self, given: Option<Duration>) {
+        let given = match given {
+            None => nanos(UNSAID),
+            Some(given) if given.as_secs() < LONGEST.as_secs() => nanos(given),
+            Some(_) => nanos(LONGEST),
+        };
         self.given = self.given - self.given / MEMORY + given / MEMORY;
+    }
+
+    /// He came now. Until when more comes than can be done, if the workers need so long
+    /// for one and nobody else comes.
+    #[inline]
+    pub(super) fn note_arrival(&mut self, now: Time, each: Duration) -> Time {
+        let place = &mut self.arrivals[self.oldest];
+        *place = Some(now);
+        self.oldest = if self.oldest + 1 < ITEMS { self.oldest + 1 } else { 0 };
+        let Some(first) = self.arrivals[self.oldest] else {
+            return Time::ZERO;
+        };
+        let each = nanos(each);
+        let fed = first.after(Duration::from_nanos(each.saturating_mul(FED * ITEMS as u64)));
+        fed.min(now.after(Duration::from_nanos(each.saturating_mul(SILENCE))))
     }
 
     /// So many are at work.
@@ -71,19 +87,6 @@ impl Load {
             self.most_before = self.most;
             self.most = working;
             self.since = now;
-        }
-    }
-
-    /// Until when more comes than can be done, if the workers need so long for one and
-    /// nobody else comes.
-    #[inline]
-    pub(super) fn exceeds_until(&self, each: Duration) -> Time {
-        match (self.arrivals.front(), self.arrivals.back()) {
-            (Some(first), Some(last)) if self.arrivals.len() == ITEMS as usize => {
-                let fed = first.after(each * (FED * ITEMS));
-                fed.min(last.after(each * SILENCE))
-            }
-            _ => Time::ZERO,
         }
     }
 

@@ -225,8 +225,10 @@ impl<T> CoDelQueue<T> {
             |deadline| self.operations.too_late_at(operation, deadline, self.certainty());
         let is_urgent =
             !is_awaited && offer.deadline.is_some_and(|deadline| too_late_at(deadline) <= self.now);
-        self.load.note_caller(self.now, offer.deadline.map(|deadline| deadline.since(self.now)));
-        self.bound.note_demand(self.load.exceeds_until(self.bound.each()));
+        self.load.note_caller(offer.deadline.map(|deadline| deadline.since(self.now)));
+        if self.config.is_automatic() {
+            self.bound.note_demand(self.load.note_arrival(self.now, self.bound.each()));
+        }
         let is_bounded = self.is_bounded(offer.deadline.unwrap_or(Time::MAX));
         let arrival = Arrival {
             now: self.now,

@@ -61,6 +61,7 @@ impl WaitBound {
         self.note_if_bad(now, oldest);
     }
 
+    #[inline]
     fn note_if_bad(&mut self, now: Time, oldest: Option<Time>) {
         if self.is_standing && oldest.is_some_and(|joined| joined.after(self.spans.target) <= now) {
             self.bad_at = now;
@@ -85,6 +86,7 @@ impl WaitBound {
     }
 
     /// When an item that came at `joined` has waited for as long as it may.
+    #[inline]
     pub(crate) fn due(&self, joined: Time) -> Time {
         joined.after(if self.is_standing { self.spans.target } else { self.spans.interval })
     }
@@ -112,6 +114,7 @@ impl WaitBound {
     }
 
     /// When it becomes standing or healthy, if nothing comes or goes until then.
+    #[inline]
     pub(crate) fn next_change(&self, oldest: Option<Time>) -> Option<Time> {
         if self.is_standing {
             let change = self.bad_at.after(self.spans.interval);
@@ -122,6 +125,7 @@ impl WaitBound {
     }
 
     /// Takes note of the state at `now`; whether it became standing or healthy.
+    #[inline]
     pub(crate) fn observe(&mut self, now: Time, oldest: Option<Time>) -> bool {
         let is_due = self.next_change(oldest).is_some_and(|at| at <= now);
         if is_due {
@@ -143,6 +147,7 @@ impl WaitBound {
 
     /// Until when it is good if the oldest goes on waiting. The oldest may be the
     /// oldest only since the last look, and over the target before.
+    #[inline]
     fn good_until(&self, oldest: Time) -> Time {
         let over = oldest.after(self.spans.target);
         if over > self.seen_at { over } else { self.good_at }
