@@ -271,3 +271,30 @@ fn a_target_is_above_zero_and_below_its_interval() {
     let error = CoDelQueue::<u64>::new(config).expect_err("no target is below it");
     assert_eq!(error.parameter(), "interval");
 }
+
+/// Overload by callers who give a second, of whom the newest are served.
+#[test]
+fn an_item_waits_for_half_of_its_own_time_whatever_others_give() {
+    let mut queue: CoDelQueue<u64> =
+        CoDelQueue::new(QueueConfig::new(10_000)).expect("a sound configuration");
+    let until = |ms| Offer { deadline: Some(at(ms)), ..Offer::default() };
+    let mut gone = None;
+    let mut work = None;
+    for ms in (0..20_000).step_by(5) {
+        if ms == 3_000 {
+            queue.push(at(ms), 0, &until(ms + 20_000)).expect("there is room");
+        }
+        let _ = queue.push(at(ms), ms + 1, &until(ms + 1_000));
+        if ms % 10 == 0 {
+            if let Some(work) = work.take() {
+                queue.finish(at(ms), work, true);
+            }
+            let taken = queue.pop(at(ms)).expect("one is there");
+            assert_ne!(taken.item, 0, "it is never the newest");
+            work = Some(queue.begin(&taken));
+        }
+        let told = rejected(&mut queue).into_iter().find(|&(item, _)| item == 0);
+        gone = gone.or(told.map(|(_, reason)| (ms, reason)));
+    }
+    assert_eq!(gone, Some((13_000, Reason::Wait)));
+}

@@ -97,8 +97,8 @@ class CoDelQueue(_core.CoDelQueue[T]):
     time is known they are 0.25 and 1 s.
 
     By default also an item with a `deadline` waits for as long as that allows; while the queue is
-    standing, and more comes than can be done, for half of the time that callers give at most. If
-    one of both spans is given, a deadline only ever shortens the wait.
+    standing, and more comes than can be done, for half of that at most, and for the target if that
+    was longer as it came. If one of both spans is given, a deadline only ever shortens the wait.
 
     An item with a `deadline` is rejected as soon as what is left is less than the service takes, by
     `operation`, unless a worker waits for it already: the 85th percentile of the recent work that

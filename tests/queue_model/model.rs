@@ -38,6 +38,8 @@ struct Item {
     is_urgent: bool,
     /// Its deadline stands above target and interval.
     is_patient: bool,
+    /// Until when it waits even if more comes than can be done.
+    patience: u64,
 }
 
 /// One that was taken, and may be put back.
@@ -68,7 +70,6 @@ pub struct Model {
     pub now: u64,
     target: u64,
     interval: u64,
-    patient: u64,
     /// How long the workers need for one item.
     each: u64,
     /// When all came that were let in, and until when they are too many.
@@ -107,7 +108,6 @@ impl Model {
             now: 0,
             target: 0,
             interval: 0,
-            patient: u64::MAX,
             each: 0,
             arrivals: Vec::new(),
             exceeded_until: 0,
@@ -187,6 +187,7 @@ impl Model {
             self.last_bad = self.now;
             self.reject(victim, Reason::Evicted);
         }
+        let own = deadline.map_or(0, |deadline| deadline - self.now);
         self.items.push(Item {
             name,
             criticality,
@@ -196,6 +197,7 @@ impl Model {
             is_late: false,
             is_urgent: deadline.is_some_and(|deadline| deadline - self.now < estimate),
             is_patient: deadline.is_some() && self.is_automatic(),
+            patience: self.now + self.target.max(own / 2),
         });
         let given = deadline.map_or(1_000 * MS, |deadline| (deadline - self.now).min(HOUR));
         self.given = self.given - self.given / 16 + given / 16;
@@ -373,7 +375,7 @@ impl Model {
         for item in &self.items {
             moments.push(item.joined.saturating_add(self.target));
             moments.push(item.joined.saturating_add(self.interval));
-            moments.push(item.joined.saturating_add(self.patient));
+            moments.push(item.patience);
             moments.extend(item.deadline);
             moments.extend(self.turns_hopeless(item));
         }
@@ -466,8 +468,10 @@ impl Model {
         }
         let late = self.items.iter().position(|item| item.is_late && age(item) >= self.target);
         let is_exceeded = self.now < self.exceeded_until;
-        let is_over = |item: &Item| is_exceeded && item.is_patient && age(item) >= self.patient;
-        let goes = late.or_else(|| self.items.iter().position(is_over))?;
+        let is_over = |item: &Item| is_exceeded && item.is_patient && item.patience <= self.now;
+        let mut over: Vec<usize> = (0..self.len()).filter(|&at| is_over(&self.items[at])).collect();
+        over.sort_by_key(|&at| (self.items[at].patience, self.items[at].name));
+        let goes = late.or_else(|| over.first().copied())?;
         if self.may_go == 0 {
             if self.now < self.pause_ends {
                 return None;
@@ -513,7 +517,6 @@ impl Model {
             Some(baseline) => {
                 self.each = if self.is_automatic() { baseline / workers } else { 0 };
                 let target = (18 * (baseline / workers)).max(baseline).min(longest).max(5 * MS);
-                self.patient = target.max(self.given / 2);
                 (target, (2 * target).min(self.given).max(20 * MS))
             }
             None => (250 * MS, 1_000 * MS),

@@ -21,8 +21,9 @@ pub struct QueueConfig {
     /// the service time is unknown 1 s.
     ///
     /// If both are automatic, an item with a deadline waits for as long as that allows;
-    /// while the queue is standing, and more comes than can be done, for half of the
-    /// time that callers give at most: others who come can be served sooner.
+    /// while the queue is standing, and more comes than can be done, for half of that
+    /// at most, and for the target if that was longer as it came: others who come can
+    /// be served sooner.
     pub interval: Option<Duration>,
     /// The share of the capacity at and below which the queue is low again, from 0;
     /// default 0.3.
@@ -88,7 +89,7 @@ impl QueueConfig {
             (None, Some(interval)) => ((interval / TARGETS).max(SHORTEST), interval),
             (None, None) => return automatic(service, load),
         };
-        Spans { target, interval, patient: interval, each: Duration::ZERO }
+        Spans { target, interval, each: Duration::ZERO }
     }
 }
 
@@ -99,9 +100,6 @@ pub(super) struct Spans {
     pub(super) target: Duration,
     /// While it is healthy.
     pub(super) interval: Duration,
-    /// While it is standing and more comes than can be done, if the item has a deadline
-    /// and the other spans are automatic.
-    pub(super) patient: Duration,
     /// How long the workers need for one item; zero while that is unknown, or of no
     /// interest.
     pub(super) each: Duration,
@@ -111,13 +109,13 @@ fn automatic(service: Option<&ServiceEstimate>, load: &Load) -> Spans {
     let given = load.given();
     let Some(baseline) = service.and_then(ServiceEstimate::baseline) else {
         let (target, interval) = UNKNOWN;
-        return Spans { target, interval, patient: Duration::MAX, each: Duration::ZERO };
+        return Spans { target, interval, each: Duration::ZERO };
     };
     let each = baseline / u32::try_from(load.workers()).unwrap_or(u32::MAX);
     let needed = baseline.max(each.saturating_mul(u32::try_from(ITEMS).unwrap_or(u32::MAX)));
     let target = needed.min(given * 2 / 3).max(TARGET);
     let interval = target.saturating_mul(INTERVAL_TARGETS).min(given).max(INTERVAL);
-    Spans { target, interval, patient: target.max(given / 2), each }
+    Spans { target, interval, each }
 }
 
 fn check_span(parameter: &'static str, span: Option<Duration>) -> Result<(), ConfigError> {

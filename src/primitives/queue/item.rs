@@ -68,11 +68,20 @@ pub(super) struct Place {
     pub(super) id: ItemId,
     pub(super) joined: Time,
     pub(super) deadline: Time,
+    /// Until when it waits even if more comes than can be done, if its deadline alone
+    /// bounds its wait.
+    pub(super) patience: Time,
     pub(super) criticality: Criticality,
     /// Whether its deadline is judged by the estimate of its operation.
     pub(super) is_judged: bool,
     /// Whether target and interval bound its wait, and not its deadline alone.
     pub(super) is_bounded: bool,
+}
+
+impl Place {
+    pub(super) const fn by_patience(&self) -> (Time, u64) {
+        (self.patience, self.id.serial)
+    }
 }
 
 /// What a queue has to tell, in the order in which it happened.

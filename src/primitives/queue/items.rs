@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use slab::Slab;
 
 use super::deadlines::Deadlines;
@@ -56,6 +58,8 @@ pub(super) struct Items<T> {
     /// The first of the bounded that is not late.
     timely: Option<u32>,
     deadlines: Deadlines,
+    /// The patient, by when their patience ends, and by arrival.
+    patience: BTreeMap<(Time, u64), u32>,
     /// Those that were put back into another slot than the one that their id names:
     /// hardly ever any.
     moved: Vec<(ItemId, u32)>,
@@ -73,6 +77,7 @@ impl<T> Entry<T> {
 pub(super) struct Arrival {
     pub(super) now: Time,
     pub(super) deadline: Option<Time>,
+    pub(super) patience: Time,
     pub(super) criticality: Criticality,
     pub(super) operation: OperationId,
     pub(super) is_judged: bool,
@@ -88,6 +93,7 @@ impl<T> Items<T> {
             patient: List::new(),
             timely: None,
             deadlines: Deadlines::new(),
+            patience: BTreeMap::new(),
             moved: Vec::new(),
             // So that no id is zero as a number.
             next_serial: 1,
@@ -114,9 +120,14 @@ impl<T> Items<T> {
         self.bounded.head().filter(|_| self.has_late())
     }
 
-    /// The oldest whose wait a deadline bounds.
-    pub(super) const fn oldest_patient(&self) -> Option<u32> {
-        self.patient.head()
+    /// Whether there is one whose wait a deadline bounds.
+    pub(super) const fn has_patient(&self) -> bool {
+        self.patient.head().is_some()
+    }
+
+    /// The first of these whose patience ends, and when.
+    pub(super) fn first_impatient(&self) -> Option<(u32, Time)> {
+        self.patience.first_key_value().map(|(&(at, _), &key)| (key, at))
     }
 
     pub(super) fn has_late(&self) -> bool {
@@ -219,11 +230,16 @@ impl<T> Items<T> {
             .collect();
         keys.sort_unstable();
         (self.bounded, self.patient) = (List::new(), List::new());
+        self.patience.clear();
         for (_, key) in keys {
             let place = &mut self.entries[key as usize].place;
             place.is_bounded = !is_patient || place.deadline == Time::MAX;
-            let list = if place.is_bounded { &mut self.bounded } else { &mut self.patient };
-            list.push_back(&mut self.entries, key);
+            if place.is_bounded {
+                self.bounded.push_back(&mut self.entries, key);
+            } else {
+                self.patience.insert(place.by_patience(), key);
+                self.patient.push_back(&mut self.entries, key);
+            }
         }
         self.timely = self.bounded.head();
     }
@@ -233,15 +249,18 @@ impl<T> Items<T> {
         let slot = self.entries.vacant_entry();
         let id = ItemId { key: key_of(slot.key()), serial: self.next_serial };
         self.next_serial += 1;
-        let &Arrival { now, deadline, criticality, operation, is_judged, is_bounded } = arrival;
+        let &Arrival { now, deadline, patience, criticality, operation, is_judged, is_bounded } =
+            arrival;
         let deadline = deadline.unwrap_or(Time::MAX);
-        let place = Place { id, joined: now, deadline, criticality, is_judged, is_bounded };
+        let place =
+            Place { id, joined: now, deadline, patience, criticality, is_judged, is_bounded };
         slot.insert(Entry::new(item, place, operation));
         self.classes[criticality.index()].push_back(&mut self.entries, id.key);
         if is_bounded {
             self.bounded.push_back(&mut self.entries, id.key);
             self.timely.get_or_insert(id.key);
         } else {
+            self.patience.insert(place.by_patience(), id.key);
             self.patient.push_back(&mut self.entries, id.key);
         }
         self.note_deadline(id.key);
@@ -261,6 +280,9 @@ impl<T> Items<T> {
         let list = if place.is_bounded { &mut self.bounded } else { &mut self.patient };
         let before = place_before(&self.entries, *list, serial);
         list.insert_after(&mut self.entries, before, key);
+        if !place.is_bounded {
+            self.patience.insert(place.by_patience(), key);
+        }
         if place.is_bounded && self.next_by_arrival(key) == self.timely {
             self.timely = Some(key);
         }
@@ -276,6 +298,9 @@ impl<T> Items<T> {
         }
         let list = if place.is_bounded { &mut self.bounded } else { &mut self.patient };
         list.unlink(&mut self.entries, key);
+        if !place.is_bounded {
+            self.patience.remove(&place.by_patience());
+        }
         if place.deadline < Time::MAX {
             self.deadlines.remove(group_of(operation, place.is_judged), place.deadline, key);
         }

@@ -225,7 +225,8 @@ impl<T> CoDelQueue<T> {
             |deadline| self.operations.too_late_at(operation, deadline, self.certainty());
         let is_urgent =
             !is_awaited && offer.deadline.is_some_and(|deadline| too_late_at(deadline) <= self.now);
-        self.load.note_caller(offer.deadline.map(|deadline| deadline.since(self.now)));
+        let given = offer.deadline.map(|deadline| deadline.since(self.now));
+        self.load.note_caller(given);
         if self.config.is_automatic() {
             self.bound.note_demand(self.load.note_arrival(self.now, self.bound.each()));
         }
@@ -233,6 +234,7 @@ impl<T> CoDelQueue<T> {
         let arrival = Arrival {
             now: self.now,
             deadline: if is_urgent { Some(self.now.after(INSTANT)) } else { offer.deadline },
+            patience: self.now.after(self.bound.patience(given.unwrap_or(Duration::MAX))),
             criticality: offer.criticality,
             operation,
             is_judged: !is_awaited && !is_urgent,
@@ -243,7 +245,7 @@ impl<T> CoDelQueue<T> {
         }
         let is_first_timely = self.items.oldest_timely().is_none();
         // More demand may expel the patient.
-        let falls_due = offer.deadline.is_some() || self.items.oldest_patient().is_some();
+        let falls_due = offer.deadline.is_some() || self.items.has_patient();
         let id = self.items.insert(item, &arrival);
         if is_first_timely || falls_due {
             self.plan();
@@ -388,7 +390,7 @@ impl<T> CoDelQueue<T> {
         self.quiet_until = due.min(change);
         // That a standing queue becomes healthy rejects nobody, and only the patient
         // are there when it becomes standing again.
-        let is_quiet = self.is_standing() && self.items.oldest_patient().is_none();
+        let is_quiet = self.is_standing() && !self.items.has_patient();
         self.next_expiry = if is_quiet { due } else { due.min(change) };
     }
 
@@ -557,9 +559,9 @@ impl<T> CoDelQueue<T> {
             .map(|key| due(key, bound.due_late(items.joined(key)), Cause::Late));
         let wait = { items.oldest_timely() }
             .map(|key| due(key, bound.due(items.joined(key)), Cause::Wait));
-        let patient = items.oldest_patient().and_then(|key| {
-            Some(due(key, bound.due_patient(*now, items.joined(key))?, Cause::Patience))
-        });
+        let patient = items
+            .first_impatient()
+            .and_then(|(key, at)| Some(due(key, bound.due_patient(*now, at)?, Cause::Patience)));
         let deadline = items.first_deadline(|operation, deadline| {
             operations.too_late_at(operation, deadline, certainty)
         });

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 ///   be rejected, and nobody waited for longer than `target`, so that it does not
 ///   flap.
 /// - *Patient* are items that wait for as long as their deadlines allow; while it is
-///   standing and more comes than can be done, for `patient`.
+///   standing and more comes than can be done, for half of that.
 /// - Items that are over the target already when that begins to count are *late*:
 ///   they go a few at a time, and none stays for longer than `interval`.
 ///
@@ -100,10 +100,16 @@ impl WaitBound {
         due.max(self.paused_until.min(joined.after(self.spans.interval)))
     }
 
-    /// When a patient item that came at `joined` has waited for as long as it may at
-    /// `now` or later, apart from its deadline.
-    pub(crate) fn due_patient(&self, now: Time, joined: Time) -> Option<Time> {
-        let due = joined.after(self.spans.patient).max(now);
+    /// For how long a patient item waits that comes now and has so much time, even if
+    /// more comes than can be done.
+    pub(crate) fn patience(&self, given: Duration) -> Duration {
+        self.spans.target.max(given / 2)
+    }
+
+    /// When a patient item whose patience ends at that moment has waited for as long as
+    /// it may at `now` or later, apart from its deadline.
+    pub(crate) fn due_patient(&self, now: Time, patience: Time) -> Option<Time> {
+        let due = patience.max(now);
         let due = if self.expellable > 0 { due } else { due.max(self.paused_until) };
         (self.is_standing && due < self.exceeded_until).then_some(due)
     }
