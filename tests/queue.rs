@@ -298,3 +298,29 @@ fn an_item_waits_for_half_of_its_own_time_whatever_others_give() {
     }
     assert_eq!(gone, Some((13_000, Reason::Wait)));
 }
+
+/// One worker that needs a second, and callers who do not say for how long they wait.
+#[test]
+fn one_of_twenty_who_claims_an_hour_does_not_speak_for_all() {
+    let mut queue: CoDelQueue<u64> =
+        CoDelQueue::new(QueueConfig::new(10)).expect("a sound configuration");
+    let target = |queue: &CoDelQueue<u64>| queue.snapshot(Time::ZERO).target;
+    let serve = |queue: &mut CoDelQueue<u64>, second: u64, deadline| {
+        let now = at(second * 1_000);
+        queue.push(now, second, &Offer { deadline, ..Offer::default() }).expect("there is room");
+        let taken = queue.pop(now).expect("one is there");
+        let work = queue.begin(&taken);
+        queue.finish(now.after(Duration::from_secs(1)), work, true);
+    };
+    for second in 0..400 {
+        let hour = (second % 20 == 0).then(|| at(1_000 * (second + 3_600)));
+        serve(&mut queue, second, hour);
+        // By two thirds of a second, were there no such callers.
+        assert!(target(&queue) <= Duration::from_secs(1), "{:?}", target(&queue));
+    }
+    // If all give more, that counts.
+    for second in 400..500 {
+        serve(&mut queue, second, Some(at(1_000 * (second + 3_600))));
+    }
+    assert!(target(&queue) >= Duration::from_secs(17));
+}

@@ -200,6 +200,7 @@ impl Model {
             patience: self.now + self.target.max(own / 2),
         });
         let given = deadline.map_or(1_000 * MS, |deadline| (deadline - self.now).min(HOUR));
+        let given = given.min((4 * self.given).max(1_000 * MS));
         self.given = self.given - self.given / 16 + given / 16;
         if self.is_automatic() {
             self.arrivals.push(self.now);

@@ -7,6 +7,9 @@ const UNSAID: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// The weight of the callers before against that of the next.
 const MEMORY: u64 = 16;
+/// A caller counts as at most so many times those before, or as one who does not say:
+/// else one of twenty who claims an hour speaks for all.
+const OUTLIER: u64 = 4;
 /// The shortest time over which the workers are counted, also in service times.
 const RECENT: Duration = Duration::from_secs(5);
 const SERVICES: u32 = 20;
@@ -23,7 +26,8 @@ const SILENCE: u64 = 5;
 /// they come, and how many workers it has.
 ///
 /// The time is the mean of the last callers', about 16, of whom each counts as at
-/// most an hour, and those without a deadline as 1 s. Workers are as many as were at
+/// most an hour, and as 4 times the mean before or 1 s, and those without a deadline
+/// as 1 s. Workers are as many as were at
 /// work at once within the last 5 to 10 s, or 20 to 40 service times if these are
 /// longer.
 #[derive(Debug)]
@@ -51,12 +55,9 @@ impl Load {
 
     /// Somebody came, and gave so much time.
     #[inline]
-    pub(super) const fn note_caller(&mut self, given: Option<Duration>) {
-        let given = match given {
-            None => nanos(UNSAID),
-            Some(given) if given.as_secs() < LONGEST.as_secs() => nanos(given),
-            Some(_) => nanos(LONGEST),
-        };
+    pub(super) fn note_caller(&mut self, given: Option<Duration>) {
+        let most = self.given.saturating_mul(OUTLIER).max(nanos(UNSAID)).min(nanos(LONGEST));
+        let given = given.map_or(nanos(UNSAID), |given| nanos(given.min(LONGEST))).min(most);
         self.given = self.given - self.given / MEMORY + given / MEMORY;
     }
 
