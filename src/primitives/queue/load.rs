@@ -27,9 +27,8 @@ const SILENCE: u64 = 5;
 ///
 /// The time is the mean of the last callers', about 16, of whom each counts as at
 /// most an hour, and as 4 times the mean before or 1 s, and those without a deadline
-/// as 1 s. Workers are as many as were at
-/// work at once within the last 5 to 10 s, or 20 to 40 service times if these are
-/// longer.
+/// as 1 s. Workers are as many as were at work at once within the last 5 to 10 s, or 20
+/// to 40 service times if these are longer.
 #[derive(Debug)]
 pub(super) struct Load {
     given: u64,
