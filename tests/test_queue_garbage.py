@@ -475,7 +475,7 @@ def test_reference_counts_stay_as_they_were() -> None:
             queue.get_nowait()
             ticket = queue.put_nowait(item, cancellable=True)
             assert queue.cancel(ticket)
-            clock.advance(1)
+            clock.advance(2)
             getter = asyncio.ensure_future(queue.get())
             await asyncio.sleep(0)
             getter.cancel()

@@ -92,13 +92,13 @@ class CoDelQueue(_core.CoDelQueue[T]):
 
     By default the target is as long as the workers need for 18 items by the baseline of the service
     time, and at least one service and 5 ms: where fewer wait, chance leaves workers idle. It is at
-    most 2/3 of the time that callers lately gave by their deadlines, who give 1 s if they do not
-    say. The interval is twice that, from 20 ms to the time that callers give. Before the service
-    time is known they are 0.25 and 1 s.
+    most 2/3 of the time that callers lately gave by their deadlines; who does not say is thought to
+    give 1 s, or 10 services if these are longer. The interval is twice that, from 20 ms to the time
+    that callers give. Before the service time is known they are 0.25 and 1 s.
 
-    By default also an item with a `deadline` waits for as long as that allows; while the queue is
-    standing, and more comes than can be done, for half of that at most, and for the target if that
-    was longer as it came. If one of both spans is given, a deadline only ever shortens the wait.
+    By default also an item waits for as long as its caller gives; while the queue is standing, and
+    more comes than can be done, for half of that at most, and for the target if that is longer. If
+    one of both spans is given, a deadline only ever shortens the wait.
 
     An item with a `deadline` is rejected as soon as what is left is less than the service takes, by
     `operation`, unless a worker waits for it already: the 85th percentile of the recent work that

@@ -72,6 +72,8 @@ pub struct Model {
     interval: u64,
     /// How long the workers need for one item.
     each: u64,
+    /// For how long callers wait who do not say.
+    unsaid: u64,
     /// When all came that were let in, and until when they are too many.
     arrivals: Vec<u64>,
     exceeded_until: u64,
@@ -109,6 +111,7 @@ impl Model {
             target: 0,
             interval: 0,
             each: 0,
+            unsaid: 1_000 * MS,
             arrivals: Vec::new(),
             exceeded_until: 0,
             given: 1_000 * MS,
@@ -199,7 +202,7 @@ impl Model {
             is_patient: deadline.is_some() && self.is_automatic(),
             patience: self.now + self.target.max(own / 2),
         });
-        let given = deadline.map_or(1_000 * MS, |deadline| (deadline - self.now).min(HOUR));
+        let given = deadline.map_or(self.unsaid, |deadline| (deadline - self.now).min(HOUR));
         let given = given.min((4 * self.given).max(1_000 * MS));
         self.given = self.given - self.given / 16 + given / 16;
         if self.is_automatic() {
@@ -377,6 +380,8 @@ impl Model {
             moments.push(item.joined.saturating_add(self.target));
             moments.push(item.joined.saturating_add(self.interval));
             moments.push(item.patience);
+            moments.push(item.joined + self.unsaid);
+            moments.push(item.joined + self.target.max(self.unsaid / 2));
             moments.extend(item.deadline);
             moments.extend(self.turns_hopeless(item));
         }
@@ -450,6 +455,9 @@ impl Model {
     }
 
     fn mark_the_late(&mut self) {
+        if self.is_automatic() {
+            return;
+        }
         for item in self.items.iter_mut().filter(|item| !item.is_patient) {
             item.is_late |= self.now - item.joined > self.target;
         }
@@ -461,7 +469,11 @@ impl Model {
             if item.is_patient {
                 return false;
             }
-            let bound = if self.is_standing && !item.is_late { self.target } else { self.interval };
+            let bound = match self.is_standing && !item.is_late {
+                _ if self.is_automatic() => self.unsaid,
+                true => self.target,
+                false => self.interval,
+            };
             age(item) >= bound
         });
         if outright.is_some() || !self.is_standing {
@@ -469,9 +481,18 @@ impl Model {
         }
         let late = self.items.iter().position(|item| item.is_late && age(item) >= self.target);
         let is_exceeded = self.now < self.exceeded_until;
-        let is_over = |item: &Item| is_exceeded && item.is_patient && item.patience <= self.now;
-        let mut over: Vec<usize> = (0..self.len()).filter(|&at| is_over(&self.items[at])).collect();
-        over.sort_by_key(|&at| (self.items[at].patience, self.items[at].name));
+        let half_of_unsaid = self.target.max(self.unsaid / 2);
+        let half = |item: &Item| {
+            if item.is_patient { item.patience } else { item.joined + half_of_unsaid }
+        };
+        let is_over = |at: &usize| half(&self.items[*at]) <= self.now;
+        let mut over: Vec<usize> = (0..self.len()).filter(is_over).collect();
+        over.retain(|_| is_exceeded && self.is_automatic());
+        // Those who said so first.
+        over.sort_by_key(|&at| {
+            let item = &self.items[at];
+            (!item.is_patient, half(item), item.name)
+        });
         let goes = late.or_else(|| over.first().copied())?;
         if self.may_go == 0 {
             if self.now < self.pause_ends {
@@ -517,6 +538,7 @@ impl Model {
         let (target, interval) = match self.all.baseline().map(nanos) {
             Some(baseline) => {
                 self.each = if self.is_automatic() { baseline / workers } else { 0 };
+                self.unsaid = if self.is_automatic() { 10 * baseline } else { 0 }.max(1_000 * MS);
                 let target = (18 * (baseline / workers)).max(baseline).min(longest).max(5 * MS);
                 (target, (2 * target).min(self.given).max(20 * MS))
             }

@@ -12,18 +12,18 @@ pub struct QueueConfig {
     /// For how long an item may wait while the queue is standing; `None` is
     /// automatic: as long as the workers need for 18 items at the baseline of the
     /// service time, at least the baseline and 5 ms, at most 2/3 of the time that
-    /// callers give by their deadlines, who give 1 s if they do not say. While the
-    /// service time is unknown 250 ms.
+    /// callers give by their deadlines; who does not say gives 1 s, or 10 services if
+    /// these are longer. While the service time is unknown 250 ms.
     pub target: Option<Duration>,
     /// For how long an item may wait while it is healthy, and how long it has to be
     /// one or the other to become so; `None` is automatic: twice the target, at least
     /// 20 ms, at most the time that callers give; with a target 20 times that. While
     /// the service time is unknown 1 s.
     ///
-    /// If both are automatic, an item with a deadline waits for as long as that allows;
-    /// while the queue is standing, and more comes than can be done, for half of that
-    /// at most, and for the target if that was longer as it came: others who come can
-    /// be served sooner.
+    /// If both are automatic, an item waits for as long as its deadline allows, or for
+    /// what callers are thought to give who do not say; while the queue is standing, and
+    /// more comes than can be done, for half of that at most, and for the target if that
+    /// was longer: others who come can be served sooner.
     pub interval: Option<Duration>,
     /// The share of the capacity at and below which the queue is low again, from 0;
     /// default 0.3.
@@ -43,6 +43,9 @@ const UNKNOWN: (Duration, Duration) = (Duration::from_millis(250), Duration::fro
 /// The shortest of the automatic spans.
 const TARGET: Duration = Duration::from_millis(5);
 const INTERVAL: Duration = Duration::from_millis(20);
+/// For how long callers wait if they do not say, at least, and in services.
+pub(super) const UNSAID: Duration = Duration::from_secs(1);
+const UNSAID_SERVICES: u32 = 10;
 /// The automatic interval, in targets.
 const INTERVAL_TARGETS: u32 = 2;
 /// Of the target, if only that is given: 5 ms and 100 ms, as published.
@@ -89,7 +92,7 @@ impl QueueConfig {
             (None, Some(interval)) => ((interval / TARGETS).max(SHORTEST), interval),
             (None, None) => return automatic(service, load),
         };
-        Spans { target, interval, each: Duration::ZERO }
+        Spans { target, interval, unsaid: None, each: Duration::ZERO }
     }
 }
 
@@ -100,6 +103,9 @@ pub(super) struct Spans {
     pub(super) target: Duration,
     /// While it is healthy.
     pub(super) interval: Duration,
+    /// For how long an item may wait of which nobody said, if the other spans are
+    /// automatic.
+    pub(super) unsaid: Option<Duration>,
     /// How long the workers need for one item; zero while that is unknown, or of no
     /// interest.
     pub(super) each: Duration,
@@ -109,13 +115,14 @@ fn automatic(service: Option<&ServiceEstimate>, load: &Load) -> Spans {
     let given = load.given();
     let Some(baseline) = service.and_then(ServiceEstimate::baseline) else {
         let (target, interval) = UNKNOWN;
-        return Spans { target, interval, each: Duration::ZERO };
+        return Spans { target, interval, unsaid: Some(UNSAID), each: Duration::ZERO };
     };
     let each = baseline / u32::try_from(load.workers()).unwrap_or(u32::MAX);
     let needed = baseline.max(each.saturating_mul(u32::try_from(ITEMS).unwrap_or(u32::MAX)));
     let target = needed.min(given * 2 / 3).max(TARGET);
     let interval = target.saturating_mul(INTERVAL_TARGETS).min(given).max(INTERVAL);
-    Spans { target, interval, each }
+    let unsaid = UNSAID.max(baseline.saturating_mul(UNSAID_SERVICES));
+    Spans { target, interval, unsaid: Some(unsaid), each }
 }
 
 fn check_span(parameter: &'static str, span: Option<Duration>) -> Result<(), ConfigError> {

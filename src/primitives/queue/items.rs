@@ -120,12 +120,7 @@ impl<T> Items<T> {
         self.bounded.head().filter(|_| self.has_late())
     }
 
-    /// Whether there is one whose wait a deadline bounds.
-    pub(super) const fn has_patient(&self) -> bool {
-        self.patient.head().is_some()
-    }
-
-    /// The first of these whose patience ends, and when.
+    /// The first of the patient whose patience ends, and when.
     pub(super) fn first_impatient(&self) -> Option<(u32, Time)> {
         self.patience.first_key_value().map(|(&(at, _), &key)| (key, at))
     }

@@ -1,9 +1,8 @@
 use std::time::Duration;
 
+use super::config::UNSAID;
 use crate::primitives::Time;
 
-/// For how long callers wait if they do not say.
-const UNSAID: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// The weight of the callers before against that of the next.
 const MEMORY: u64 = 16;
@@ -26,9 +25,9 @@ const SILENCE: u64 = 5;
 /// they come, and how many workers it has.
 ///
 /// The time is the mean of the last callers', about 16, of whom each counts as at
-/// most an hour, and as 4 times the mean before or 1 s, and those without a deadline
-/// as 1 s. Workers are as many as were at work at once within the last 5 to 10 s, or 20
-/// to 40 service times if these are longer.
+/// most an hour, and as 4 times the mean before or 1 s. Workers are as many as were at
+/// work at once within the last 5 to 10 s, or 20 to 40 service times if these are
+/// longer.
 #[derive(Debug)]
 pub(super) struct Load {
     given: u64,
@@ -54,9 +53,9 @@ impl Load {
 
     /// Somebody came, and gave so much time.
     #[inline]
-    pub(super) fn note_caller(&mut self, given: Option<Duration>) {
-        let most = self.given.saturating_mul(OUTLIER).max(nanos(UNSAID)).min(nanos(LONGEST));
-        let given = given.map_or(nanos(UNSAID), |given| nanos(given.min(LONGEST))).min(most);
+    pub(super) fn note_caller(&mut self, given: Duration) {
+        let most = self.given.saturating_mul(OUTLIER).max(nanos(UNSAID));
+        let given = nanos(given.min(LONGEST)).min(most);
         self.given = self.given - self.given / MEMORY + given / MEMORY;
     }
 

@@ -226,7 +226,7 @@ impl<T> CoDelQueue<T> {
         let is_urgent =
             !is_awaited && offer.deadline.is_some_and(|deadline| too_late_at(deadline) <= self.now);
         let given = offer.deadline.map(|deadline| deadline.since(self.now));
-        self.load.note_caller(given);
+        self.load.note_caller(given.unwrap_or(self.bound.unsaid()));
         if self.config.is_automatic() {
             self.bound.note_demand(self.load.note_arrival(self.now, self.bound.each()));
         }
@@ -244,8 +244,9 @@ impl<T> CoDelQueue<T> {
             self.observe(self.now);
         }
         let is_first_timely = self.items.oldest_timely().is_none();
-        // More demand may expel the patient.
-        let falls_due = offer.deadline.is_some() || self.items.has_patient();
+        // More demand may expel others.
+        let is_pressed = self.is_standing() && self.config.is_automatic();
+        let falls_due = offer.deadline.is_some() || is_pressed;
         let id = self.items.insert(item, &arrival);
         if is_first_timely || falls_due {
             self.plan();
@@ -383,14 +384,18 @@ impl<T> CoDelQueue<T> {
         let (bound, items) = (&self.bound, &self.items);
         let change = bound.next_change(items.oldest()).unwrap_or(Time::MAX);
         let timely = items.oldest_timely();
-        let mut due = timely.map_or(Time::MAX, |key| bound.due(items.joined(key)));
+        let mut due = timely.map_or(Time::MAX, |key| {
+            let joined = items.joined(key);
+            bound.due_unsaid(self.now, joined).unwrap_or(Time::MAX).min(bound.due(joined))
+        });
         if items.has_late() || items.has_deadlines() {
             due = self.next_due().map_or(Time::MAX, |due| due.at);
         }
         self.quiet_until = due.min(change);
-        // That a standing queue becomes healthy rejects nobody, and only the patient
-        // are there when it becomes standing again.
-        let is_quiet = self.is_standing() && !self.items.has_patient();
+        // That a standing queue becomes healthy rejects nobody, and if spans are given
+        // nobody stays for long enough to see it stand again.
+        let is_last = self.items.is_empty() || !self.config.is_automatic();
+        let is_quiet = self.is_standing() && is_last;
         self.next_expiry = if is_quiet { due } else { due.min(change) };
     }
 
@@ -409,12 +414,12 @@ impl<T> CoDelQueue<T> {
         config.check()?;
         self.expire(now);
         self.levels.set(config.capacity, config.low, config.high);
-        let is_patient = config.is_automatic();
-        if is_patient != self.config.is_automatic() {
-            self.items.bound_anew(is_patient);
+        let was_automatic = self.config.is_automatic();
+        self.config = config;
+        if self.config.is_automatic() != was_automatic {
+            self.items.bound_anew(!was_automatic);
             self.mark_late();
         }
-        self.config = config;
         self.fit();
         self.expire(now);
         self.check_level();
@@ -566,7 +571,11 @@ impl<T> CoDelQueue<T> {
             operations.too_late_at(operation, deadline, certainty)
         });
         let deadline = deadline.map(|(key, at)| due(key, at, Cause::Deadline));
-        late.into_iter().chain(wait).chain(patient).chain(deadline).min_by_key(|due| due.at)
+        let unsaid = items.oldest_timely().and_then(|key| {
+            Some(due(key, bound.due_unsaid(*now, items.joined(key))?, Cause::Patience))
+        });
+        let all = late.into_iter().chain(wait).chain(patient).chain(unsaid).chain(deadline);
+        all.min_by_key(|due| due.at)
     }
 
     fn next_change(&self) -> Option<Time> {
@@ -583,7 +592,7 @@ impl<T> CoDelQueue<T> {
 
     /// Marks those that are over the target as it begins to count.
     fn mark_late(&mut self) {
-        if self.is_standing() {
+        if self.is_standing() && !self.config.is_automatic() {
             self.items.mark_late(self.now.before(self.bound.target()));
         } else {
             self.items.mark_none_late();

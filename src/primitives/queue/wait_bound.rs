@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::config::Spans;
+use super::config::{Spans, UNSAID};
 use crate::primitives::Time;
 
 /// When a queue becomes standing, items that have waited for longer than the target
@@ -17,8 +17,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// - A standing queue becomes healthy after an `interval` in which nothing had to
 ///   be rejected, and nobody waited for longer than `target`, so that it does not
 ///   flap.
-/// - *Patient* are items that wait for as long as their deadlines allow; while it is
-///   standing and more comes than can be done, for half of that.
+/// - If spans are automatic, items wait for as long as their deadlines allow, and those
+///   without for `unsaid`; while it is standing and more comes than can be done, for half
+///   of that. *Patient* are those with a deadline.
 /// - Items that are over the target already when that begins to count are *late*:
 ///   they go a few at a time, and none stays for longer than `interval`.
 ///
@@ -85,10 +86,26 @@ impl WaitBound {
         self.is_standing
     }
 
+    /// For how long callers wait who do not say.
+    pub(crate) fn unsaid(&self) -> Duration {
+        self.spans.unsaid.unwrap_or(UNSAID)
+    }
+
     /// When an item that came at `joined` has waited for as long as it may.
     #[inline]
     pub(crate) fn due(&self, joined: Time) -> Time {
-        joined.after(if self.is_standing { self.spans.target } else { self.spans.interval })
+        joined.after(match self.spans.unsaid {
+            Some(unsaid) => unsaid,
+            None if self.is_standing => self.spans.target,
+            None => self.spans.interval,
+        })
+    }
+
+    /// The same if more comes than can be done, at `now` or later, and spans are
+    /// automatic.
+    #[inline]
+    pub(crate) fn due_unsaid(&self, now: Time, joined: Time) -> Option<Time> {
+        self.due_patient(now, joined.after(self.patience(self.spans.unsaid?)))
     }
 
     /// The same for the oldest of the late.
