@@ -9,11 +9,11 @@ pub struct QueueConfig {
     /// How many items may wait, from 0 to 1e9. With 0 an item is taken only if a
     /// worker waits for it.
     pub capacity: usize,
-    /// For how long an item may wait while the queue is standing; `None` is
-    /// automatic: as long as the workers need for 18 items at the baseline of the
-    /// service time, at least the baseline and 5 ms, at most 2/3 of the time that
-    /// callers give by their deadlines; who does not say gives 1 s, or 10 services if
-    /// these are longer. While the service time is unknown 250 ms.
+    /// A wait below which the queue is healthy, and for how long an item may wait while
+    /// it is standing; `None` is automatic: as long as the workers need for 18 items at
+    /// the baseline of the service time, at least the baseline and 5 ms, at most 2/3 of
+    /// the time that callers give by their deadlines; who does not say gives 1 s, or 10
+    /// services if these are longer. While the service time is unknown 250 ms.
     pub target: Option<Duration>,
     /// For how long an item may wait while it is healthy, and how long it has to be
     /// one or the other to become so; `None` is automatic: twice the target, at least

@@ -32,8 +32,10 @@ use super::{Certainty, ConfigError, Criticality, Reason, Rejection, ServiceEstim
 ///   The bounds are applied to what waits as the state changes; of those that are
 ///   over the target already 32 go at once, and 32 more each millisecond. Both follow
 ///   service time, workers and deadlines unless they are given.
-/// - Unless they are, an item with a deadline waits for as long as that allows; while
-///   the queue is standing it is served when nobody newer waits, with time to spare.
+/// - Unless they are, an item waits for as long as its caller gives: until its deadline,
+///   or for 1 s, or 10 services if these are longer; while the queue is standing, and
+///   more comes than can be done, for half of that at most, and for the target if that
+///   is longer.
 /// - An item with a deadline is rejected as soon as what is left is less than the
 ///   service estimate, since to begin it is a waste. One for which a worker waits
 ///   already, or that is taken at the moment at which it comes, begins with any
@@ -85,7 +87,7 @@ enum Cause {
     Wait,
     /// The same, and it is one of the late.
     Late,
-    /// The same, and it is patient.
+    /// The same, and while less came it might have waited for longer.
     Patience,
     /// It cannot be done in time any more.
     Deadline,
