@@ -66,7 +66,7 @@ impl Load {
         let place = &mut self.arrivals[self.oldest];
         *place = Some(now);
         self.oldest = if self.oldest + 1 < ITEMS { self.oldest + 1 } else { 0 };
-        let Some(first) = self.arrivals[self.oldest] else {
+        let Some(first) = self.arrivals[self.oldest].filter(|_| !each.is_zero()) else {
             return Time::ZERO;
         };
         let each = nanos(each);

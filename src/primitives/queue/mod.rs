@@ -236,7 +236,7 @@ impl<T> CoDelQueue<T> {
         let arrival = Arrival {
             now: self.now,
             deadline: if is_urgent { Some(self.now.after(INSTANT)) } else { offer.deadline },
-            patience: self.now.after(self.bound.patience(given.unwrap_or(Duration::MAX))),
+            patience: given.map_or(Time::MAX, |given| self.now.after(self.bound.patience(given))),
             criticality: offer.criticality,
             operation,
             is_judged: !is_awaited && !is_urgent,

@@ -105,7 +105,8 @@ impl WaitBound {
     /// automatic.
     #[inline]
     pub(crate) fn due_unsaid(&self, now: Time, joined: Time) -> Option<Time> {
-        self.due_patient(now, joined.after(self.patience(self.spans.unsaid?)))
+        let unsaid = self.spans.unsaid.filter(|_| self.is_standing)?;
+        self.due_patient(now, joined.after(self.patience(unsaid)))
     }
 
     /// The same for the oldest of the late.
