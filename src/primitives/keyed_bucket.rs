@@ -1,6 +1,7 @@
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use super::refill::{Contents, Refill, Tick};
 use super::timing_wheel::{self, TimingWheel};
@@ -52,7 +53,7 @@ pub struct KeyedTokenBucket {
     refill: Refill,
     secret: RandomState,
     tick: Tick,
-    keys: HashMap<u64, usize, BuildHasherDefault<IsHash>>,
+    keys: FxHashMap<u64, usize>,
     /// By the moments at which they are full, in ticks.
     buckets: TimingWheel<Bucket>,
     shared: Contents,
@@ -83,7 +84,7 @@ impl KeyedTokenBucket {
             refill,
             secret: RandomState::new(),
             tick: refill.tick(timing_wheel::LONGEST - 1),
-            keys: HashMap::default(),
+            keys: FxHashMap::default(),
             buckets: TimingWheel::new(),
             shared: Contents::FULL,
             max_keys: max_keys as usize,
@@ -243,24 +244,4 @@ impl KeyedTokenBucket {
 struct Bucket {
     contents: Contents,
     hash: u64,
-}
-
-/// What is hashed already needs no hashing.
-#[derive(Debug, Default)]
-struct IsHash(u64);
-
-impl Hasher for IsHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0 << 8 | u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
 }
