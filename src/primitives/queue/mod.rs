@@ -382,7 +382,17 @@ impl<T> CoDelQueue<T> {
     }
 
     /// Notes when something falls due next.
+    #[inline]
     fn plan(&mut self) {
+        if self.is_empty() && !self.is_standing() {
+            self.quiet_until = Time::MAX;
+            self.next_expiry = Time::MAX;
+        } else {
+            self.plan_of_items();
+        }
+    }
+
+    fn plan_of_items(&mut self) {
         let (bound, items) = (&self.bound, &self.items);
         let change = bound.next_change(items.oldest()).unwrap_or(Time::MAX);
         let timely = items.oldest_timely();
@@ -635,7 +645,8 @@ impl<T> CoDelQueue<T> {
     fn remove(&mut self, key: u32) -> Entry<T> {
         let is_oldest = self.items.oldest_key() == Some(key);
         let is_next_due = is_oldest || self.items.oldest_timely() == Some(key);
-        if is_oldest {
+        // A healthy queue that becomes empty is good now, whatever it was before.
+        if is_oldest && (self.items.len() > 1 || self.is_standing()) {
             self.observe(self.now);
         }
         let entry = self.items.remove(key);
