@@ -28,6 +28,18 @@ pub struct Ticket {
 const SIDES: u64 = 2;
 
 impl Ticket {
+    pub(crate) const fn new(key: u32, serial: u64) -> Self {
+        Self { key, serial }
+    }
+
+    pub(crate) const fn key(self) -> u32 {
+        self.key
+    }
+
+    pub(crate) const fn serial(self) -> u64 {
+        self.serial
+    }
+
     pub(crate) const fn side(self) -> u64 {
         self.serial % SIDES
     }

@@ -10,6 +10,7 @@ mod classic;
 mod codel;
 mod criticality;
 mod error;
+mod gate;
 pub mod gradient;
 mod keyed_bucket;
 mod lanes;
@@ -45,6 +46,10 @@ pub use classic::ClassicLimiter;
 pub use codel::Codel;
 pub use criticality::Criticality;
 pub use error::ConfigError;
+pub use gate::{
+    Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, GateSnapshot, MAX_WAIT, Rate,
+    Reserve,
+};
 pub use gradient::{GradientConfig, GradientLimiter};
 pub use keyed_bucket::{KeyedBucketSnapshot, KeyedTokenBucket};
 pub use line::{CLAIM_PATIENCE, Home, Ticket};

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use super::Time;
+use super::operations::OperationId;
+use super::{Criticality, Ticket, Time};
 
 /// The right to be in flight, given back exactly once by
 /// [`SemaphoreLimiter::release`](super::SemaphoreLimiter::release).
@@ -16,9 +17,28 @@ pub struct Permit {
     pub(crate) started: Time,
     /// In nanoseconds.
     pub(crate) waited: u64,
+    /// For a gate: what it is for.
+    pub(crate) operation: OperationId,
+    pub(crate) criticality: Criticality,
+    /// For a gate in a dry run: what would have become of it. Then it occupies nothing.
+    pub(crate) shadow: Option<Ticket>,
 }
 
 impl Permit {
+    /// A permit that occupies nothing.
+    pub(crate) const fn empty(epoch: u32, started: Time) -> Self {
+        Self {
+            cost: 0,
+            epoch,
+            in_flight: 0,
+            started,
+            waited: 0,
+            operation: OperationId::UNNAMED,
+            criticality: Criticality::Critical,
+            shadow: None,
+        }
+    }
+
     /// How many units of the limit it occupies.
     #[must_use]
     pub const fn cost(&self) -> u32 {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::line::Arrival;
 use super::slots::Slots;
-use super::turns::{Turn, Turns};
+use super::turns::{Room, Turn, Turns};
 use super::{
     ConfigError, Criticality, Home, MAX_COST, Outcome, Permit, Reason, Rejection, Ticket, Time,
     Waitable, Wakes,
@@ -243,6 +243,20 @@ impl<W> SemaphoreLimiter<W> {
         permit.epoch == self.epoch
     }
 
+    /// Takes back what was not used, as if it had never been given; for somebody at whose
+    /// semaphore nobody waits.
+    #[allow(clippy::needless_pass_by_value)] // given back is gone
+    pub(crate) fn annul(&mut self, now: Time, permit: Permit) {
+        let now = self.turns.tick(now);
+        self.turns.room.put_back(now, u64::from(permit.cost));
+        self.admitted = self.admitted.saturating_sub(1);
+    }
+
+    /// When there is room by the mere passing of time.
+    pub(crate) fn room_at(&self) -> Option<Time> {
+        self.turns.room.room_at(1)
+    }
+
     /// Counts a release that came twice; for callers whose permits are shared.
     pub fn count_stray_release(&mut self) {
         self.stray_releases += 1;
@@ -312,7 +326,8 @@ impl<W> SemaphoreLimiter<W> {
     fn permit(&mut self, cost: u32, waited: u64) -> Permit {
         self.admitted += 1;
         let in_flight = u32::try_from(self.in_flight()).unwrap_or(u32::MAX);
-        Permit { cost, epoch: self.epoch, in_flight, started: self.turns.latest(), waited }
+        let empty = Permit::empty(self.epoch, self.turns.latest());
+        Permit { cost, in_flight, waited, ..empty }
     }
 
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {

@@ -161,7 +161,12 @@ impl Simulation<'_> {
                     return self.tasks.push_back(Task::Serve { stage: number });
                 }
                 Stand::Queue(queue) => {
-                    let offer = Offer { criticality: job.criticality, deadline, operation };
+                    let offer = Offer {
+                        criticality: job.criticality,
+                        deadline,
+                        operation,
+                        ..Offer::default()
+                    };
                     let answer = queue.push(now, id, &offer);
                     self.hear(number, link);
                     match answer {

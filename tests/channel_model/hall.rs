@@ -263,7 +263,7 @@ impl Hall {
         Offer {
             criticality: Criticality::ALL[offered.criticality],
             deadline: offered.deadline.map(|ms| self.now().after(Duration::from_millis(ms))),
-            operation: None,
+            ..Offer::default()
         }
     }
 
@@ -346,8 +346,8 @@ impl Hall {
         match waiter.want {
             Want::Item => self.claim_item(name, &waiter),
             Want::Room { item, criticality, deadline } => {
-                let offer =
-                    Offer { criticality: Criticality::ALL[criticality], deadline, operation: None };
+                let criticality = Criticality::ALL[criticality];
+                let offer = Offer { criticality, deadline, ..Offer::default() };
                 let before = self.channel.queue().depth();
                 let (put, wakes) = self.channel.claim_room(self.now(), waiter.ticket, item, &offer);
                 self.check_depth(&put, before);

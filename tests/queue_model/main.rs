@@ -96,6 +96,7 @@ proptest! {
                         criticality: Criticality::ALL[criticality],
                         deadline: deadline.map(Time::from_nanos),
                         operation: OPERATIONS[name % 3],
+                        ..Offer::default()
                     };
                     if let Ok(id) = queue.push(now, name, &offer) {
                         ids.push((id, name));

@@ -217,6 +217,7 @@ impl Trio {
             criticality: Criticality::ALL[criticality],
             deadline: deadline.map(Time::from_nanos),
             operation,
+            ..Offer::default()
         };
         let name = self.next_name;
         self.next_name += 1;

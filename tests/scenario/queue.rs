@@ -65,6 +65,7 @@ impl OwnOffer {
             criticality: self.class.into(),
             deadline: self.deadline,
             operation: self.operation.as_deref(),
+            ..Offer::default()
         }
     }
 }

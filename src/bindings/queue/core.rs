@@ -51,7 +51,7 @@ impl Terms {
     /// Everything but the deadline, which counts from a moment.
     pub(crate) fn offer(&self) -> Offer<'_> {
         let operation = self.operation.as_deref();
-        Offer { criticality: self.criticality, deadline: None, operation }
+        Offer { criticality: self.criticality, operation, ..Offer::default() }
     }
 
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {

@@ -128,6 +128,11 @@ impl<W> GradientLimiter<W> {
         Some(permit)
     }
 
+    /// Somebody met no room.
+    pub(crate) fn note_no_room(&mut self) {
+        self.estimate.rejected();
+    }
+
     /// See [`SemaphoreLimiter::acquire`].
     pub fn acquire(&mut self, now: Time, ask: &Ask, waiter: &mut Option<W>) -> Admission {
         self.settle(now);

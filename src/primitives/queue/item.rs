@@ -34,6 +34,9 @@ pub struct Offer<'a> {
     pub criticality: Criticality,
     /// When nobody wants it any more.
     pub deadline: Option<Time>,
+    /// Until when it waits at most, for [`Reason::Wait`](crate::primitives::Reason::Wait);
+    /// as long as the queue lets it if not given.
+    pub until: Option<Time>,
     /// What kind of work it is, for the service estimate.
     pub operation: Option<&'a str>,
 }
@@ -50,6 +53,13 @@ pub struct Work {
     pub(super) epoch: u32,
 }
 
+impl Work {
+    /// What kind of work it is.
+    pub(crate) const fn operation(&self) -> OperationId {
+        self.operation
+    }
+}
+
 /// An item that was taken.
 #[derive(Debug)]
 pub struct Taken<T> {
@@ -63,6 +73,13 @@ pub struct Taken<T> {
     pub(super) epoch: u32,
 }
 
+impl<T> Taken<T> {
+    /// What it was called inside.
+    pub(crate) const fn id(&self) -> ItemId {
+        self.place.id
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) id: ItemId,
@@ -74,6 +91,8 @@ pub(super) struct Place {
     pub(super) criticality: Criticality,
     /// Whether its deadline is judged by the estimate of its operation.
     pub(super) is_judged: bool,
+    /// Whether its deadline is the end of the wait, and not of the work.
+    pub(super) is_end_of_wait: bool,
     /// Whether target and interval bound its wait, and not its deadline alone.
     pub(super) is_bounded: bool,
 }

@@ -81,6 +81,7 @@ pub(super) struct Arrival {
     pub(super) criticality: Criticality,
     pub(super) operation: OperationId,
     pub(super) is_judged: bool,
+    pub(super) is_end_of_wait: bool,
     pub(super) is_bounded: bool,
 }
 
@@ -186,6 +187,20 @@ impl<T> Items<T> {
         if is_newest_first { list.head() } else { list.tail() }
     }
 
+    /// Whether one at or above `criticality` is there.
+    #[inline]
+    pub(super) fn has_from(&self, criticality: Criticality) -> bool {
+        self.classes[criticality.index()..].iter().any(|list| list.head().is_some())
+    }
+
+    pub(super) fn is_end_of_wait(&self, key: u32) -> bool {
+        self.entries[key as usize].place.is_end_of_wait
+    }
+
+    pub(super) fn item(&self, key: u32) -> &T {
+        &self.entries[key as usize].item
+    }
+
     pub(super) fn find(&self, id: ItemId) -> Option<u32> {
         let moved = self.moved.iter().find(|&&(moved, _)| moved == id);
         let key = moved.map_or(id.key, |&(_, key)| key);
@@ -244,14 +259,19 @@ impl<T> Items<T> {
         let slot = self.entries.vacant_entry();
         let id = ItemId { key: key_of(slot.key()), serial: self.next_serial };
         self.next_serial += 1;
-        let &Arrival { now, deadline, patience, criticality, operation, is_judged, is_bounded } =
-            arrival;
-        let deadline = deadline.unwrap_or(Time::MAX);
-        let place =
-            Place { id, joined: now, deadline, patience, criticality, is_judged, is_bounded };
-        slot.insert(Entry::new(item, place, operation));
-        self.classes[criticality.index()].push_back(&mut self.entries, id.key);
-        if is_bounded {
+        let place = Place {
+            id,
+            joined: arrival.now,
+            deadline: arrival.deadline.unwrap_or(Time::MAX),
+            patience: arrival.patience,
+            criticality: arrival.criticality,
+            is_judged: arrival.is_judged,
+            is_end_of_wait: arrival.is_end_of_wait,
+            is_bounded: arrival.is_bounded,
+        };
+        slot.insert(Entry::new(item, place, arrival.operation));
+        self.classes[place.criticality.index()].push_back(&mut self.entries, id.key);
+        if place.is_bounded {
             self.bounded.push_back(&mut self.entries, id.key);
             self.timely.get_or_insert(id.key);
         } else {

@@ -20,7 +20,7 @@ use wait_bound::WaitBound;
 pub use watermarks::Level;
 use watermarks::Watermarks;
 
-use super::operations::Operations;
+use super::operations::{OperationId, Operations};
 use super::{Certainty, ConfigError, Criticality, Reason, Rejection, ServiceEstimate, Time};
 
 /// A bounded queue that keeps the wait short: what cannot be served in time is
@@ -221,26 +221,25 @@ impl<T> CoDelQueue<T> {
         offer: &Offer<'_>,
         is_awaited: bool,
     ) -> ItemId {
-        let operation = self.operations.enter(offer.operation);
+        let (operation, given) = self.meet(offer);
         // There is no time to wait: it is taken at once, or not at all.
         let too_late_at =
             |deadline| self.operations.too_late_at(operation, deadline, self.certainty());
-        let is_urgent =
-            !is_awaited && offer.deadline.is_some_and(|deadline| too_late_at(deadline) <= self.now);
-        let given = offer.deadline.map(|deadline| deadline.since(self.now));
-        self.load.note_caller(given.unwrap_or(self.bound.unsaid()));
-        if self.config.is_automatic() {
-            self.bound.note_demand(self.load.note_arrival(self.now, self.bound.each()));
-        }
-        let is_bounded = self.is_bounded(offer.deadline.unwrap_or(Time::MAX));
+        let too_late_at = offer.deadline.filter(|_| !is_awaited).map(too_late_at);
+        let is_urgent = too_late_at.is_some_and(|at| at <= self.now);
+        let last = offer.until.filter(|&until| {
+            !is_urgent && until < too_late_at.or(offer.deadline).unwrap_or(Time::MAX)
+        });
+        let end = last.or(offer.deadline);
         let arrival = Arrival {
             now: self.now,
-            deadline: if is_urgent { Some(self.now.after(INSTANT)) } else { offer.deadline },
+            deadline: if is_urgent { Some(self.now.after(INSTANT)) } else { end },
             patience: given.map_or(Time::MAX, |given| self.now.after(self.bound.patience(given))),
             criticality: offer.criticality,
             operation,
-            is_judged: !is_awaited && !is_urgent,
-            is_bounded,
+            is_judged: !is_awaited && !is_urgent && last.is_none(),
+            is_end_of_wait: last.is_some(),
+            is_bounded: self.is_bounded(end.unwrap_or(Time::MAX)),
         };
         if self.is_empty() {
             self.observe(self.now);
@@ -248,13 +247,42 @@ impl<T> CoDelQueue<T> {
         let is_first_timely = self.items.oldest_timely().is_none();
         // More demand may expel others.
         let is_pressed = self.is_standing() && self.config.is_automatic();
-        let falls_due = offer.deadline.is_some() || is_pressed;
+        let falls_due = end.is_some() || is_pressed;
         let id = self.items.insert(item, &arrival);
         if is_first_timely || falls_due {
             self.plan();
         }
         self.accepted += 1;
         id
+    }
+
+    /// Takes note of somebody who comes: of what operation he is, and how much time he
+    /// gives, if he says so.
+    #[inline]
+    fn meet(&mut self, offer: &Offer<'_>) -> (OperationId, Option<Duration>) {
+        let end = match (offer.deadline, offer.until) {
+            (Some(deadline), Some(until)) => Some(deadline.min(until)),
+            (deadline, until) => deadline.or(until),
+        };
+        let given = end.map(|end| end.since(self.now));
+        self.load.note_caller(given.unwrap_or(self.bound.unsaid()));
+        if self.config.is_automatic() {
+            self.bound.note_demand(self.load.note_arrival(self.now, self.bound.each()));
+        }
+        (self.operations.enter(offer.operation), given)
+    }
+
+    /// The item that is next, left where it is.
+    pub(crate) fn peek(&mut self, now: Time) -> Option<&T> {
+        self.expire(now);
+        let key = self.items.next(self.is_standing())?;
+        Some(self.items.item(key))
+    }
+
+    /// Whether an item at or above `criticality` is inside.
+    #[inline]
+    pub(crate) fn has_from(&self, criticality: Criticality) -> bool {
+        self.items.has_from(criticality)
     }
 
     /// Takes the item that is next.
@@ -304,6 +332,56 @@ impl<T> CoDelQueue<T> {
         self.load.note_workers(self.working);
         self.operations.enter_again(taken.operation);
         Work { operation: taken.operation, started: self.now, epoch: taken.epoch }
+    }
+
+    /// Begins to time work that came and had not to wait, after
+    /// [`expire`](Self::expire).
+    #[inline]
+    pub(crate) fn begin_at_once(&mut self, offer: &Offer<'_>) -> Work {
+        let (operation, _) = self.meet(offer);
+        self.working += 1;
+        self.load.note_workers(self.working);
+        Work { operation, started: self.now, epoch: self.epoch }
+    }
+
+    /// The work of that kind which began at `started`, for those who keep no more of it;
+    /// by another name if it has one by now.
+    pub(crate) fn work_since(
+        &mut self,
+        started: Time,
+        operation: OperationId,
+        name: Option<&str>,
+    ) -> Work {
+        let operation = match name {
+            Some(name) if operation == OperationId::UNNAMED => self.operations.enter(Some(name)),
+            _ => operation,
+        };
+        Work { operation, started, epoch: self.epoch }
+    }
+
+    /// Lets so many wait; nothing else changes.
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
+        if capacity != self.config.capacity {
+            self.config.capacity = capacity;
+            self.levels.set(capacity, self.config.low, self.config.high);
+        }
+    }
+
+    /// For how long somebody may wait who comes now and gives as much time as others.
+    pub(crate) fn wait_bound(&self) -> Duration {
+        if self.config.is_automatic() {
+            let given = self.load.given();
+            if self.is_standing() { self.bound.patience(given) } else { given }
+        } else if self.is_standing() {
+            self.bound.target()
+        } else {
+            self.bound.interval()
+        }
+    }
+
+    /// How much time callers give.
+    pub(crate) const fn given(&self) -> Duration {
+        self.load.given()
     }
 
     /// Ends work, and learns how long it took. Work that failed is a sample only as
@@ -614,6 +692,10 @@ impl<T> CoDelQueue<T> {
     fn reject_due(&mut self, due: &Due) {
         let &Due { key, at, cause } = due;
         let reason = match cause {
+            Cause::Deadline if self.items.is_end_of_wait(key) => {
+                self.bound.note_rejection(at);
+                Reason::Wait
+            }
             Cause::Deadline => Reason::Deadline,
             Cause::Wait => {
                 self.bound.note_rejection(at);

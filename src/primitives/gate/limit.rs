@@ -1,0 +1,168 @@
+use crate::primitives::gradient::{Because, GradientConfig};
+use crate::primitives::limits::{Algorithm, WindowConfig};
+use crate::primitives::{
+    Ask, ClassicLimiter, ConfigError, GradientLimiter, Outcome, Permit, SemaphoreLimiter, Time,
+    Waitable,
+};
+
+/// What the limit of a [`Gate`](super::Gate) is, or follows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GateLimit {
+    /// So much, fractions allowed, above 0 and at most 1e9.
+    Fixed(f64),
+    /// Latency.
+    Gradient(GradientConfig),
+    /// One of the published algorithms.
+    Classic(Box<Algorithm>, Option<WindowConfig>),
+}
+
+impl Default for GateLimit {
+    fn default() -> Self {
+        Self::Gradient(GradientConfig::default())
+    }
+}
+
+/// The limiter inside a gate. Nobody waits at it: those who wait, wait at the gate.
+#[derive(Debug)]
+pub(super) enum Limit {
+    Fixed(Box<SemaphoreLimiter<()>>),
+    Gradient(Box<GradientLimiter<()>>),
+    Classic(Box<ClassicLimiter<()>>),
+}
+
+macro_rules! each {
+    ($limit:expr, $inner:ident => $action:expr) => {
+        match $limit {
+            Limit::Fixed($inner) => $action,
+            Limit::Gradient($inner) => $action,
+            Limit::Classic($inner) => $action,
+        }
+    };
+}
+
+impl Limit {
+    pub(super) fn new(limit: &GateLimit) -> Result<Self, ConfigError> {
+        Ok(match limit {
+            GateLimit::Fixed(limit) => Self::Fixed(Box::new(SemaphoreLimiter::new(*limit)?)),
+            GateLimit::Gradient(config) => Self::Gradient(Box::new(GradientLimiter::new(*config)?)),
+            GateLimit::Classic(algorithm, window) => {
+                let algorithm = algorithm.as_ref().clone();
+                Self::Classic(Box::new(ClassicLimiter::new(algorithm, *window)?))
+            }
+        })
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> f64 {
+        each!(self, limiter => limiter.limit())
+    }
+
+    #[inline]
+    pub(super) fn in_flight(&self) -> u64 {
+        each!(self, limiter => limiter.in_flight())
+    }
+
+    pub(super) fn saturation(&self) -> f64 {
+        each!(self, limiter => limiter.saturation())
+    }
+
+    /// Why it is what it is.
+    pub(super) fn because(&self) -> String {
+        match self {
+            Self::Fixed(_) => "fixed".to_owned(),
+            Self::Gradient(limiter) => limiter.because().to_string(),
+            Self::Classic(limiter) => limiter.because(),
+        }
+    }
+
+    /// The same in figures, if it follows latency.
+    pub(super) fn estimate(&self) -> Option<(Because, GradientConfig)> {
+        match self {
+            Self::Gradient(limiter) => Some((limiter.because(), *limiter.config())),
+            Self::Fixed(_) | Self::Classic(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn admit(&mut self, now: Time, ask: &Ask) -> Option<Permit> {
+        match self {
+            Self::Fixed(limiter) => limiter.admit(now, ask),
+            Self::Gradient(limiter) => limiter.admit(now, ask),
+            Self::Classic(limiter) => limiter.try_acquire(now, ask).ok(),
+        }
+    }
+
+    /// Somebody met no room.
+    #[inline]
+    pub(super) fn note_no_room(&mut self) {
+        if let Self::Gradient(limiter) = self {
+            limiter.note_no_room();
+        }
+    }
+
+    #[inline]
+    pub(super) fn release(
+        &mut self,
+        now: Time,
+        permit: Permit,
+        operation: Option<&str>,
+        outcome: Outcome,
+    ) {
+        // Nobody waits there who could be woken.
+        let _ = match self {
+            Self::Fixed(limiter) => limiter.release(now, permit, outcome),
+            Self::Gradient(limiter) => limiter.release(now, permit, operation, outcome),
+            Self::Classic(limiter) => limiter.release(now, permit, outcome),
+        };
+    }
+
+    /// Takes back what was not used, without a sample.
+    pub(super) fn annul(&mut self, now: Time, permit: Permit) {
+        match self {
+            Self::Fixed(limiter) => limiter.annul(now, permit),
+            Self::Gradient(limiter) => limiter.semaphore.annul(now, permit),
+            Self::Classic(limiter) => limiter.semaphore.annul(now, permit),
+        }
+    }
+
+    /// When there is room by the mere passing of time.
+    pub(super) fn room_at(&self) -> Option<Time> {
+        match self {
+            Self::Fixed(limiter) => limiter.room_at(),
+            Self::Gradient(limiter) => limiter.semaphore.room_at(),
+            Self::Classic(limiter) => limiter.semaphore.room_at(),
+        }
+    }
+
+    /// Sets a fixed limit, or holds one that moves at `limit` from now on.
+    pub(super) fn set(&mut self, now: Time, limit: f64) -> Result<(), ConfigError> {
+        match self {
+            Self::Fixed(limiter) => drop(limiter.update(now, limit)?),
+            Self::Gradient(limiter) => {
+                let target = limiter.config().latency_target;
+                let _ = limiter
+                    .update(now, limit, limit, target)
+                    .map_err(|_| ConfigError::new("limit", limit, LIMIT))?;
+            }
+            Self::Classic(limiter) => {
+                let whole = whole(limit).ok_or_else(|| ConfigError::new("limit", limit, WHOLE))?;
+                let _ = limiter
+                    .update(now, whole, whole)
+                    .map_err(|_| ConfigError::new("limit", limit, WHOLE))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn reset(&mut self) {
+        let _ = each!(self, limiter => limiter.reset());
+    }
+}
+
+const LIMIT: &str = "a number above 0 and at most 1e9";
+const WHOLE: &str = "an integer from 1 to 1e9";
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is in the range
+fn whole(limit: f64) -> Option<u32> {
+    (limit.fract() == 0.0 && (1.0..=1e9).contains(&limit)).then_some(limit as u32)
+}

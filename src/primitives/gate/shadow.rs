@@ -1,0 +1,196 @@
+//! A dry run: everybody is admitted at once, and what the gate would have done with them is
+//! found out by the same rules, on a shadow of what would have been in flight and in line.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::seats::{Comer, State};
+use super::{Decision, Gate, GateAsk, Rate};
+use crate::primitives::{Home, ItemId, Outcome, Permit, Ticket, Time, Wakes};
+
+/// What would have become of somebody who is at work.
+#[derive(Debug)]
+pub(super) struct Shadow {
+    fate: Fate,
+    /// How the work ended, if it has.
+    done: Option<Done>,
+}
+
+#[derive(Debug)]
+enum Fate {
+    /// He would wait.
+    Waiting(ItemId),
+    /// He would be in flight, from then on.
+    Running(Permit),
+    /// He would have been rejected.
+    Refused,
+}
+
+#[derive(Debug)]
+struct Done {
+    service: Duration,
+    operation: Option<Box<str>>,
+    outcome: Outcome,
+}
+
+impl Shadow {
+    pub(super) const fn new() -> Self {
+        Self { fate: Fate::Refused, done: None }
+    }
+
+    pub(super) fn stand(&mut self, item: ItemId) {
+        self.fate = Fate::Waiting(item);
+    }
+
+    /// Returns whether nobody asks for it any more.
+    pub(super) fn refuse(&mut self) -> bool {
+        self.fate = Fate::Refused;
+        self.done.is_some()
+    }
+}
+
+/// When work would end that ended earlier, since it did not wait.
+#[derive(Debug)]
+pub(super) struct Departures {
+    at: BTreeMap<(Time, u32), Ticket>,
+}
+
+impl Departures {
+    pub(super) const fn new() -> Self {
+        Self { at: BTreeMap::new() }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.at.is_empty()
+    }
+
+    pub(super) fn next(&self) -> Option<Time> {
+        self.at.first_key_value().map(|(&(at, _), _)| at)
+    }
+}
+
+/// Nobody waits there.
+const NOWHERE: Home = Home(u64::MAX);
+
+impl<W> Gate<W> {
+    /// Admits, whatever would have been decided; that is counted.
+    pub fn admit_in_dry_run(
+        &mut self,
+        now: Time,
+        ask: &GateAsk<'_>,
+        may_wait: bool,
+        rate: &mut dyn Rate,
+    ) -> (Permit, Wakes<W>) {
+        let mut wakes = Wakes::none();
+        let mut ask = *ask;
+        ask.ask.home = Some(NOWHERE);
+        let permit = match self.decide(now, &ask, may_wait, rate, &mut wakes) {
+            Decision::Admitted(permit) => permit,
+            Decision::Rejected(_) => self.pass(None),
+            Decision::Line(until) => {
+                let comer = Comer { home: NOWHERE, ..self.comer(&ask) };
+                let ticket = self.seats.take(comer, None);
+                if let Some(seat) = self.seats.find(ticket) {
+                    seat.state = State::Shadow(Box::new(Shadow::new()));
+                }
+                if self.join(&ask, until, ticket, &mut wakes).is_ok() {
+                    self.pass(Some(ticket))
+                } else {
+                    let seat = self.seats.leave(ticket, &mut wakes);
+                    self.owed += seat.map_or(0.0, |seat| seat.tokens);
+                    self.pass(None)
+                }
+            }
+        };
+        (permit, wakes)
+    }
+
+    /// A permit that occupies nothing itself.
+    fn pass(&mut self, shadow: Option<Ticket>) -> Permit {
+        self.admitted += 1;
+        Permit { shadow: Some(shadow.unwrap_or(NOBODY)), ..Permit::empty(self.epoch, self.now) }
+    }
+
+    /// What stood in the shadow line would be in flight from now on.
+    pub(super) fn begin_shadow(&mut self, key: u32, permit: Permit, wakes: &mut Wakes<W>) {
+        let ticket = self.seats.ticket_of(key);
+        let Some(seat) = self.seats.at_mut(key) else { return };
+        let State::Shadow(shadow) = &mut seat.state else { return };
+        shadow.fate = Fate::Running(permit);
+        if let (Some(done), Some(ticket)) = (&shadow.done, ticket) {
+            let at = self.now.after(done.service);
+            if at <= self.now {
+                self.end_shadow(ticket, self.now, wakes);
+            } else {
+                self.departures.at.insert((at, key), ticket);
+            }
+        }
+    }
+
+    /// Work has ended that had not to wait, although it would have.
+    pub(super) fn depart(&mut self, ticket: Ticket, operation: Option<&str>, outcome: Outcome) {
+        let now = self.now;
+        let Some(seat) = self.seats.find(ticket) else { return };
+        let service = now.since(seat.joined);
+        let State::Shadow(shadow) = &mut seat.state else { return };
+        shadow.done = Some(Done { service, operation: operation.map(Into::into), outcome });
+        match &shadow.fate {
+            Fate::Waiting(_) => {}
+            Fate::Running(permit) => {
+                let at = permit.started().after(service);
+                self.departures.at.insert((at, ticket.key()), ticket);
+            }
+            Fate::Refused => {
+                // There is no waiter that would have to be dropped elsewhere.
+                let _ = self.seats.leave(ticket, &mut Wakes::none());
+            }
+        }
+    }
+
+    /// Ends what would have ended by now.
+    pub(super) fn let_depart(&mut self, now: Time) {
+        while let Some((&(at, key), &ticket)) = self.departures.at.first_key_value() {
+            if at > now {
+                break;
+            }
+            self.departures.at.remove(&(at, key));
+            self.end_shadow(ticket, at, &mut Wakes::none());
+        }
+    }
+
+    fn end_shadow(&mut self, ticket: Ticket, at: Time, wakes: &mut Wakes<W>) {
+        let Some(seat) = self.seats.leave(ticket, wakes) else { return };
+        let State::Shadow(shadow) = seat.state else { return };
+        if let Shadow { fate: Fate::Running(permit), done: Some(done) } = *shadow {
+            self.end(at, permit, done.operation.as_deref(), done.outcome);
+        }
+    }
+
+    /// Forgets the shadows: what runs goes on uncounted.
+    pub(super) fn end_dry_run(&mut self, wakes: &mut Wakes<W>) {
+        self.departures = Departures::new();
+        let shadows: Vec<u32> = { self.seats.iter() }
+            .filter(|(_, seat)| matches!(seat.state, State::Shadow(_)))
+            .map(|(key, _)| key)
+            .collect();
+        for key in shadows {
+            let Some(ticket) = self.seats.ticket_of(key) else { continue };
+            let Some(seat) = self.seats.leave(ticket, wakes) else { continue };
+            self.owed += seat.tokens;
+            let State::Shadow(shadow) = seat.state else { continue };
+            match shadow.fate {
+                Fate::Waiting(item) => {
+                    if self.queue.cancel(self.now, item).is_some() {
+                        self.seats.leave_line(NOWHERE);
+                    }
+                }
+                Fate::Running(permit) => self.take_back(permit),
+                Fate::Refused => {}
+            }
+        }
+    }
+}
+
+/// Of no seat: the serials of seats begin at 1.
+const NOBODY: Ticket = Ticket::new(u32::MAX, 0);

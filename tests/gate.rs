@@ -1,0 +1,324 @@
+//! What a gate decides, by hand: each test is a fault that one could make.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::float_cmp)]
+
+use std::time::Duration;
+
+use sluicegate::primitives::{
+    Ask, Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home,
+    Outcome, Permit, Rate, Reason, Reserve, Ticket, Time, Waitable,
+};
+
+const HERE: Home = Home(1);
+const THERE: Home = Home(2);
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos(ms * 1_000_000)
+}
+
+fn gate(limit: f64) -> Gate<u32> {
+    gate_with(GateConfig { limit: GateLimit::Fixed(limit), ..GateConfig::default() })
+}
+
+fn gate_with(config: GateConfig) -> Gate<u32> {
+    Gate::new(config).expect("it is within its ranges")
+}
+
+fn ask(criticality: Criticality, home: Home) -> GateAsk<'static> {
+    let mut ask = GateAsk::one();
+    (ask.ask.criticality, ask.ask.home) = (criticality, Some(home));
+    ask
+}
+
+fn critical() -> GateAsk<'static> {
+    ask(Criticality::Critical, HERE)
+}
+
+/// Admitted now.
+fn enter(gate: &mut Gate<u32>, now: Time, ask: &GateAsk<'_>) -> Permit {
+    match gate.acquire(now, ask, &mut (), &mut Some(0)).0 {
+        GateAdmission::Admitted(permit) => permit,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// In line now.
+fn wait(gate: &mut Gate<u32>, now: Time, ask: &GateAsk<'_>, waiter: u32) -> Ticket {
+    match gate.acquire(now, ask, &mut (), &mut Some(waiter)).0 {
+        GateAdmission::Waiting(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rejected(gate: &mut Gate<u32>, now: Time, ask: &GateAsk<'_>) -> Reason {
+    match gate.acquire(now, ask, &mut (), &mut Some(0)).0 {
+        GateAdmission::Rejected(rejection) => rejection.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn claim(gate: &mut Gate<u32>, now: Time, ticket: Ticket) -> Permit {
+    match gate.claim(now, ticket).0 {
+        GateClaim::Admitted(permit) => permit,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refusal(gate: &mut Gate<u32>, now: Time, ticket: Ticket) -> Reason {
+    match gate.claim(now, ticket).0 {
+        GateClaim::Rejected(rejection) => rejection.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn done(gate: &mut Gate<u32>, now: Time, permit: Permit) -> Vec<u32> {
+    let wakes = gate.release(now, permit, None, Outcome::Success);
+    wakes.into_iter().map(|wake| wake.waiter).collect()
+}
+
+#[test]
+fn whoever_waits_is_woken_by_a_release_and_claims() {
+    let mut gate = gate(1.0);
+    let permit = enter(&mut gate, at(0), &critical());
+    let ticket = wait(&mut gate, at(1), &critical(), 7);
+    assert_eq!((gate.in_flight(), gate.waiting()), (1, 1));
+    assert!(matches!(gate.claim(at(2), ticket).0, GateClaim::Waiting));
+    assert_eq!(done(&mut gate, at(10), permit), [7]);
+    assert_eq!((gate.in_flight(), gate.waiting()), (1, 0), "granted is in flight");
+    let permit = claim(&mut gate, at(11), ticket);
+    assert_eq!(permit.waited(), Duration::from_millis(10));
+    assert_eq!(permit.started(), at(11), "to be woken late is no work");
+    assert!(done(&mut gate, at(20), permit).is_empty());
+    assert_eq!(gate.in_flight(), 0);
+    assert!(matches!(gate.claim(at(21), ticket).0, GateClaim::Unknown));
+}
+
+#[test]
+fn who_never_waits_overtakes_nobody_who_could_answer() {
+    let mut gate = gate(2.0);
+    let first = enter(&mut gate, at(0), &critical());
+    let second = enter(&mut gate, at(0), &critical());
+    let mut both = critical();
+    both.ask = Ask::new(2).expect("a cost");
+    both.ask.home = Some(HERE);
+    let ticket = wait(&mut gate, at(1), &both, 1);
+    let _ = done(&mut gate, at(2), first);
+    let (answer, _) = gate.try_acquire(at(3), &critical(), &mut ());
+    assert_eq!(answer.expect_err("somebody waits").reason, Reason::Limit);
+    let plus = ask(Criticality::CriticalPlus, HERE);
+    let (answer, _) = gate.try_acquire(at(3), &plus, &mut ());
+    let third = answer.expect("is more critical");
+    let _ = done(&mut gate, at(4), third);
+    assert_eq!(done(&mut gate, at(4), second), [1]);
+    assert_eq!(claim(&mut gate, at(4), ticket).cost(), 2);
+}
+
+#[test]
+fn a_stuck_gate_refuses_each_within_its_bound() {
+    let config = GateConfig {
+        limit: GateLimit::Fixed(1.0),
+        max_wait: Some(Duration::from_millis(100)),
+        ..GateConfig::default()
+    };
+    let mut gate = gate_with(config);
+    let _stuck = enter(&mut gate, at(0), &critical());
+    let soon = GateAsk { deadline: Some(at(50)), ..critical() };
+    let (first, second) =
+        (wait(&mut gate, at(0), &critical(), 1), wait(&mut gate, at(0), &soon, 2));
+    assert_eq!(gate.next_expiry(), Some(at(50)));
+    let wakes = gate.expire(at(50), Some(HERE));
+    assert_eq!(wakes.into_iter().map(|wake| wake.waiter).collect::<Vec<_>>(), [2]);
+    assert_eq!(refusal(&mut gate, at(50), second), Reason::Deadline);
+    assert_eq!(gate.next_expiry(), Some(at(100)));
+    let wakes = gate.expire(at(100), Some(HERE));
+    assert_eq!(wakes.into_iter().map(|wake| wake.waiter).collect::<Vec<_>>(), [1]);
+    assert_eq!(refusal(&mut gate, at(100), first), Reason::Wait);
+    assert_eq!(gate.next_expiry(), None);
+}
+
+#[test]
+fn the_order_of_decisions() {
+    struct Empty;
+    impl Rate for Empty {
+        fn take(&mut self, _now: Time, _tokens: f64) -> Result<(), Duration> {
+            Err(Duration::from_secs(9))
+        }
+        fn give_back(&mut self, _now: Time, _tokens: f64) {
+            panic!("nothing was taken");
+        }
+    }
+    let mut gate = gate(1.0);
+    let late = GateAsk { deadline: Some(at(10)), ..critical() };
+    let reason = |gate: &mut Gate<u32>, ask: &GateAsk<'_>| {
+        let (answer, _) = gate.try_acquire(at(10), ask, &mut Empty);
+        answer.expect_err("is rejected").reason
+    };
+    assert_eq!(reason(&mut gate, &late), Reason::Deadline);
+    assert_eq!(reason(&mut gate, &critical()), Reason::Rate);
+    let _ = gate.close(at(10));
+    assert_eq!(reason(&mut gate, &late), Reason::Closed);
+}
+
+#[test]
+fn what_was_taken_of_the_rate_goes_back_to_it() {
+    #[derive(Default)]
+    struct Tokens(f64);
+    impl Rate for Tokens {
+        fn take(&mut self, _now: Time, tokens: f64) -> Result<(), Duration> {
+            self.0 += tokens;
+            Ok(())
+        }
+        fn give_back(&mut self, _now: Time, tokens: f64) {
+            self.0 -= tokens;
+        }
+    }
+    let mut gate = gate(1.0);
+    let mut rate = Tokens::default();
+    let (permit, _) = gate.try_acquire(at(0), &critical(), &mut rate);
+    let permit = permit.expect("there is room");
+    assert_eq!(rate.0, 1.0);
+    let (refused, _) = gate.try_acquire(at(0), &critical(), &mut rate);
+    assert!(refused.is_err());
+    assert_eq!(rate.0, 1.0, "a refusal costs nothing");
+    let (waiting, _) = gate.acquire(at(0), &critical(), &mut rate, &mut Some(1));
+    let GateAdmission::Waiting(ticket) = waiting else { panic!("{waiting:?}") };
+    assert_eq!((rate.0, gate.is_owing()), (2.0, false));
+    let _ = gate.cancel(at(1), ticket);
+    assert_eq!(gate.take_owed(), 1.0, "who leaves the line gets it back");
+    assert_eq!(gate.take_owed(), 0.0);
+    let _ = done(&mut gate, at(2), permit);
+}
+
+#[test]
+fn less_critical_waiters_make_room_in_a_full_line() {
+    let config =
+        GateConfig { limit: GateLimit::Fixed(1.0), max_waiting: Some(1), ..GateConfig::default() };
+    let mut gate = gate_with(config);
+    let _permit = enter(&mut gate, at(0), &critical());
+    let low = wait(&mut gate, at(0), &ask(Criticality::Sheddable, HERE), 1);
+    assert_eq!(rejected(&mut gate, at(0), &ask(Criticality::Sheddable, HERE)), Reason::Full);
+    let _high = wait(&mut gate, at(0), &critical(), 2);
+    assert_eq!(refusal(&mut gate, at(0), low), Reason::Evicted);
+    assert_eq!(rejected(&mut gate, at(0), &critical()), Reason::Full);
+}
+
+#[test]
+fn a_unit_is_kept_for_the_critical() {
+    let config = GateConfig {
+        limit: GateLimit::Fixed(5.0),
+        reserve: Reserve::none().with(Criticality::Critical, 0.2),
+        ..GateConfig::default()
+    };
+    let mut gate = gate_with(config);
+    let bulk = ask(Criticality::Sheddable, HERE);
+    let held: Vec<Permit> = (0..4).map(|_| enter(&mut gate, at(0), &bulk)).collect();
+    let waiting = wait(&mut gate, at(0), &bulk, 1);
+    let critical_one = enter(&mut gate, at(0), &critical());
+    assert_eq!(gate.in_flight(), 5);
+    assert!(done(&mut gate, at(1), critical_one).is_empty(), "it is kept again");
+    for permit in held.into_iter().take(1) {
+        assert_eq!(done(&mut gate, at(2), permit), [1]);
+    }
+    let _ = claim(&mut gate, at(2), waiting);
+}
+
+#[test]
+fn a_blocked_home_does_not_hold_the_others_up() {
+    let mut gate = gate(1.0);
+    let permit = enter(&mut gate, at(0), &critical());
+    let blocked = ask(Criticality::Critical, THERE);
+    let tickets = [1, 2, 3].map(|name| wait(&mut gate, at(0), &blocked, name));
+    let here = wait(&mut gate, at(0), &critical(), 4);
+    assert_eq!(done(&mut gate, at(10), permit), [1], "the oldest");
+    assert_eq!(gate.next_expiry(), Some(at(60)));
+    let woken: Vec<u32> = gate.expire(at(60), Some(HERE)).into_iter().map(|w| w.waiter).collect();
+    assert_eq!(woken, [2, 3, 4], "the neighbours are told to show themselves");
+    let permit = claim(&mut gate, at(61), here);
+    assert_eq!(gate.waiting(), 3);
+    // They come, and wait on in their places.
+    assert!(matches!(gate.claim(at(62), tickets[1]).0, GateClaim::Waiting));
+    assert!(gate.renew(tickets[1], 2).is_ok());
+    assert!(matches!(gate.claim(at(62), tickets[0]).0, GateClaim::Waiting));
+    assert!(gate.renew(tickets[0], 1).is_ok());
+    assert_eq!(done(&mut gate, at(63), permit), [1]);
+    let permit = claim(&mut gate, at(63), tickets[0]);
+    assert_eq!(permit.waited(), Duration::from_millis(63));
+    assert_eq!(gate.snapshot(at(63)).revoked, 1);
+}
+
+#[test]
+fn a_closed_gate_refuses_who_waits_and_lets_go_on_what_runs() {
+    let mut gate = gate(1.0);
+    let permit = enter(&mut gate, at(0), &critical());
+    let ticket = wait(&mut gate, at(0), &critical(), 1);
+    let woken: Vec<u32> = gate.close(at(1)).into_iter().map(|wake| wake.waiter).collect();
+    assert_eq!(woken, [1]);
+    assert_eq!(refusal(&mut gate, at(1), ticket), Reason::Closed);
+    let drain = gate.join_drain(at(1), HERE, Some(at(100)), &mut Some(2)).expect("one runs");
+    assert_eq!(gate.next_expiry(), Some(at(100)));
+    assert_eq!(gate.claim_drain(at(2), drain).0, None);
+    assert_eq!(done(&mut gate, at(3), permit), [2]);
+    assert_eq!(gate.claim_drain(at(3), drain).0, Some(true));
+    assert!(gate.join_drain(at(3), HERE, None, &mut Some(3)).is_none());
+}
+
+#[test]
+fn a_drain_ends_at_its_bound() {
+    let mut gate = gate(1.0);
+    let _permit = enter(&mut gate, at(0), &critical());
+    let _ = gate.close(at(0));
+    let drain = gate.join_drain(at(0), HERE, Some(at(100)), &mut Some(2)).expect("one runs");
+    let woken: Vec<u32> = gate.expire(at(100), None).into_iter().map(|wake| wake.waiter).collect();
+    assert_eq!(woken, [2]);
+    assert_eq!(gate.claim_drain(at(100), drain).0, Some(false));
+}
+
+#[test]
+fn a_dry_run_admits_all_and_counts_what_would_have_been() {
+    let config = GateConfig {
+        limit: GateLimit::Fixed(1.0),
+        max_waiting: Some(1),
+        max_wait: Some(Duration::from_millis(50)),
+        ..GateConfig::default()
+    };
+    let mut gate = gate_with(config);
+    let _ = gate.set_dry_run(at(0), true);
+    let permits: Vec<Permit> =
+        (0..3).map(|_| gate.admit_in_dry_run(at(0), &critical(), true, &mut ()).0).collect();
+    assert_eq!((gate.in_flight(), gate.waiting()), (1, 1), "one runs, one would wait");
+    let rejected =
+        |gate: &Gate<u32>, reason: Reason| gate.snapshot(gate.latest()).rejected[reason.index()];
+    assert_eq!(rejected(&gate, Reason::Full), 1);
+    let [first, second, third]: [Permit; 3] = permits.try_into().expect("three");
+    // It all takes 40 ms: the second would have begun then, and ended at 80.
+    let _ = gate.release(at(40), third, None, Outcome::Success);
+    let _ = gate.release(at(40), second, None, Outcome::Success);
+    assert_eq!((gate.in_flight(), gate.waiting()), (1, 1));
+    let _ = gate.release(at(40), first, None, Outcome::Success);
+    assert_eq!((gate.in_flight(), gate.waiting()), (1, 0));
+    assert_eq!(gate.next_expiry(), Some(at(80)));
+    let _ = gate.expire(at(80), None);
+    assert_eq!((gate.in_flight(), gate.waiting()), (0, 0));
+    assert_eq!(rejected(&gate, Reason::Wait), 0);
+    assert_eq!(gate.snapshot(at(80)).admitted, 3);
+}
+
+#[test]
+fn a_shadow_that_waits_too_long_is_counted_and_holds_nothing() {
+    let config = GateConfig {
+        limit: GateLimit::Fixed(1.0),
+        max_wait: Some(Duration::from_millis(50)),
+        ..GateConfig::default()
+    };
+    let mut gate = gate_with(config);
+    let _ = gate.set_dry_run(at(0), true);
+    let (first, _) = gate.admit_in_dry_run(at(0), &critical(), true, &mut ());
+    let (second, _) = gate.admit_in_dry_run(at(0), &critical(), true, &mut ());
+    let _ = gate.expire(at(50), None);
+    let counts = gate.snapshot(at(50));
+    assert_eq!((counts.rejected[Reason::Wait.index()], counts.waiting), (1, 0));
+    let _ = gate.release(at(60), second, None, Outcome::Success);
+    assert_eq!(gate.in_flight(), 1);
+    let _ = gate.release(at(60), first, None, Outcome::Success);
+    assert_eq!((gate.in_flight(), gate.next_expiry()), (0, None));
+}
