@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import anyio
-from interleaved import Bench
+from interleaved import Bench, Target
 
-from sluicegate import SemaphoreLimiter
+from sluicegate import Gate, SemaphoreLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -75,6 +75,17 @@ async def _(times: int) -> None:
 
     async def work() -> None:
         async with limiter.acquire():
+            await asyncio.sleep(0)
+
+    await crowd(work, times)
+
+
+@tasks.case("Gate: async with acquire():", Target(ratio=1.0))
+async def _(times: int) -> None:
+    gate = Gate(PERMITS)
+
+    async def work() -> None:
+        async with gate.acquire():
             await asyncio.sleep(0)
 
     await crowd(work, times)

@@ -9,7 +9,7 @@ from itertools import repeat
 import anyio
 from interleaved import Bench, Target
 
-from sluicegate import GradientLimiter, SemaphoreLimiter
+from sluicegate import Gate, GradientLimiter, SemaphoreLimiter
 
 LIMIT = 10
 
@@ -60,6 +60,13 @@ async def _(times: int) -> None:
     limiter = GradientLimiter()
     for _ in repeat(None, times):
         limiter.try_acquire().release()  # type: ignore[union-attr]  # there is room
+
+
+@plain.case("Gate: try_acquire().release()")
+async def _(times: int) -> None:
+    gate = Gate()
+    for _ in repeat(None, times):
+        gate.try_acquire().release()  # type: ignore[union-attr]  # there is room
 
 
 @plain.case("SemaphoreLimiter: if permit := try_acquire(): permit.release()")
@@ -149,6 +156,22 @@ async def _(times: int) -> None:
     limiter = SemaphoreLimiter(LIMIT)
     for _ in repeat(None, times):
         async with limiter.acquire() as _permit:
+            pass
+
+
+@block.case("Gate(64): async with acquire():")
+async def _(times: int) -> None:
+    gate = Gate(64)
+    for _ in repeat(None, times):
+        async with gate.acquire():
+            pass
+
+
+@block.case("Gate(): async with acquire():", Target(ratio=0.50))
+async def _(times: int) -> None:
+    gate = Gate()
+    for _ in repeat(None, times):
+        async with gate.acquire():
             pass
 
 

@@ -11,7 +11,7 @@ from itertools import repeat
 import anyio
 from interleaved import Bench, Target
 
-from sluicegate import Rejected, SemaphoreLimiter
+from sluicegate import Gate, Rejected, SemaphoreLimiter
 
 bench = Bench("A refusal: all permits are taken")
 
@@ -70,6 +70,14 @@ async def _(times: int) -> None:
         for _ in repeat(None, times):
             if not limiter.try_acquire():
                 pass
+
+
+@refusal.case("Gate: try_acquire()", Target(ns_over=60))
+async def _(times: int) -> None:
+    gate = Gate(1)
+    with gate.try_acquire():
+        for _ in repeat(None, times):
+            gate.try_acquire()
 
 
 @refusal.case("(a Python method that raises a Python exception)")

@@ -19,6 +19,7 @@ from sluicegate._clock import Clock, ManualClock
 from sluicegate._core import Acquire, Permit, Rejection, RetryPermit, Take, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
 from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
+from sluicegate._gate import Gate, GateSnapshot
 from sluicegate._gradient import GradientLimiter, GradientSnapshot
 from sluicegate._limiter import Limit, Limiter
 from sluicegate._queue import CoDelQueue, QueueSnapshot
@@ -43,6 +44,8 @@ __all__ = [
     "Clock",
     "CoDelQueue",
     "Criticality",
+    "Gate",
+    "GateSnapshot",
     "GradientLimiter",
     "GradientSnapshot",
     "KeyedBucketSnapshot",

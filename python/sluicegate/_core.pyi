@@ -1,9 +1,10 @@
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from types import GenericAlias, TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, final, overload
 
 from typing_extensions import disjoint_base
 
+from sluicegate._classify import Classify
 from sluicegate._clock import Clock
 from sluicegate._enums import Criticality, Outcome, Reason
 
@@ -15,6 +16,7 @@ __all__ = [
     "ClassicLimiter",
     "CoDelQueue",
     "Codel",
+    "Gate",
     "GradientLimiter",
     "KeyedTokenBucket",
     "ManualClock",
@@ -147,6 +149,28 @@ class Permit:
             TypeError: If `outcome` is not an `Outcome`. The permit is then still held.
         """
 
+    def settle(self, *, tokens: float) -> None:
+        """Say what it cost of the rate, when that is known: the difference is charged or
+        given back.
+
+        Args:
+            tokens: What it cost in truth, from 0 to 1e9. The bucket may go into debt.
+
+        Raises:
+            ValueError: If `tokens` is out of its range.
+        """
+
+    def extend_to(self, future: Any, /) -> None:
+        """Hold it until a future is done, too: for work in a thread that goes on although
+        its caller has given up.
+
+        Args:
+            future: What has `add_done_callback()`, of `concurrent.futures` or asyncio.
+
+        Raises:
+            RuntimeError: If it is not held.
+        """
+
     def __bool__(self) -> Literal[True]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -183,6 +207,175 @@ class Acquire(Permit, Coroutine[Any, Any, Permit]):
     ) -> None: ...
 
 @disjoint_base
+class Gate:
+    """Admission as one call; see `sluicegate.Gate`."""
+
+    def __new__(
+        cls,
+        limit: float | BaseLimiter | None = None,
+        *,
+        name: str | None = None,
+        max_waiting: int | None = None,
+        max_wait: float | None = None,
+        reserve: Mapping[Criticality, float] | None = None,
+        rate: TokenBucket | None = None,
+        classify: Classify | None = None,
+        dry_run: bool = False,
+        clock: Clock | None = None,
+    ) -> Self: ...
+    @property
+    def name(self) -> str:
+        """What it is called in rejections, snapshots and metrics."""
+
+    @property
+    def limit(self) -> float:
+        """How many units may be in flight at once."""
+
+    @property
+    def in_flight(self) -> int:
+        """The cost in flight, including what is granted and about to be claimed; in a dry
+        run, of what would be.
+        """
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in line."""
+
+    @property
+    def saturation(self) -> float:
+        """In flight / limit; 1 if the limit is 0."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+
+    def try_acquire(
+        self,
+        cost: int = 1,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        key: str | None = None,
+        tokens: float | None = None,
+        operation: str | None = None,
+    ) -> Permit | Rejection:
+        """Admit now or reject now; never waits, and overtakes nobody who waits.
+
+        Args:
+            cost: How many units it occupies, from 1 to 1e9. A cost above the limit runs alone.
+            criticality: How much it matters; default: CRITICAL.
+            deadline: In how many seconds nobody wants the answer any more, at most 3600.
+            key: Who asks: a user, a session, a tenant. Where some of a criticality are shed, it is
+                the same ones for a while.
+            tokens: How much of the rate it costs, from 0 to the burst; default: 1.
+            operation: What kind of work it is for.
+
+        Returns:
+            A `Permit`, or a falsy `Rejection`.
+        """
+
+    def acquire(
+        self,
+        cost: int = 1,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        key: str | None = None,
+        tokens: float | None = None,
+        operation: str | None = None,
+    ) -> Acquire:
+        """Wait in line if need be, in `async with`, `await`, or in a thread `with`.
+
+        Args:
+            cost: As in `try_acquire()`.
+            criticality: As in `try_acquire()`.
+            deadline: As in `try_acquire()`, from this call on.
+            key: As in `try_acquire()`.
+            tokens: As in `try_acquire()`.
+            operation: As in `try_acquire()`.
+
+        Raises:
+            Rejected: If it is not admitted, with the reason.
+            RuntimeError: If it is used by `with` in a thread that runs an event loop, or has to
+                wait where no asyncio event loop runs.
+        """
+
+    def acquire_sync(
+        self,
+        cost: int = 1,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | None = None,
+        key: str | None = None,
+        tokens: float | None = None,
+        operation: str | None = None,
+    ) -> Permit:
+        """Wait in line if need be, in this thread, which lets other threads run.
+
+        Args:
+            cost: As in `try_acquire()`.
+            criticality: As in `try_acquire()`.
+            deadline: As in `try_acquire()`.
+            key: As in `try_acquire()`.
+            tokens: As in `try_acquire()`.
+            operation: As in `try_acquire()`.
+
+        Raises:
+            Rejected: If it is not admitted, with the reason.
+            RuntimeError: If an event loop runs in this thread.
+        """
+
+    def update(
+        self,
+        *,
+        limit: float | None = None,
+        max_waiting: int | None = None,
+        max_wait: float | None = None,
+        dry_run: bool | None = None,
+    ) -> None:
+        """Change what is given; `None` leaves it as it is.
+
+        Args:
+            limit: From 0, which admits nobody, to 1e9. A limit that follows latency stays there.
+            max_waiting: From 0 to 1e9. Who waits already goes on waiting.
+            max_wait: From 0 to 3600 seconds, for who comes from now on.
+            dry_run: Whether to admit everybody and only to count.
+
+        Raises:
+            ValueError: If an argument is out of its range; then nothing is changed.
+        """
+
+    def close(self) -> None:
+        """Reject all who wait and whoever comes; what is in flight goes on."""
+
+    def drain(self, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
+        """Close it, and wait until nothing is in flight: `await gate.drain(30)`.
+
+        Args:
+            timeout: For how many seconds to wait, from 0 to 3600; `None` is without bound.
+
+        Returns:
+            Whether nothing is in flight any more.
+        """
+
+    def drain_sync(self, timeout: float | None = None) -> bool:
+        """Do as `drain()`, in this thread, which lets other threads run.
+
+        Args:
+            timeout: As in `drain()`.
+
+        Raises:
+            RuntimeError: If an event loop runs in this thread.
+        """
+
+    def expire(self) -> None:
+        """Reject what is overdue, as every use of the gate does, and its timers do."""
+
+    def _snapshot(self) -> dict[str, Any]: ...
+
 class BaseLimiter:
     """What all limiters are, whatever their limit follows."""
 

@@ -3,7 +3,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::imports;
+use super::gate::Gate;
 use super::limiter::BaseLimiter;
 use super::operation::Operation;
 use super::permit::{self, Permit};
@@ -11,15 +11,51 @@ use super::wait::{
     self, Done, Joined, NEW, OVER, Quest, REFUSED, Stage, Words, refuse_on_event_loop,
 };
 use super::waiter::{Station, Waiter};
-use crate::primitives::{Admission, Ask, Claim, Home, Outcome, Permit as Right, Reason, Ticket};
+use crate::primitives::{
+    Admission, Ask, Claim, Home, Outcome, Permit as Right, Rejection as Refusal, Ticket, Time,
+};
+
+/// What is asked for, but for its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) ask: Ask,
+    /// On the clock of the gate.
+    pub(crate) deadline: Option<Time>,
+    pub(crate) tokens: f64,
+}
+
+impl From<Ask> for Asked {
+    fn from(ask: Ask) -> Self {
+        Self { ask, deadline: None, tokens: 1.0 }
+    }
+}
 
 /// What a permit and a wait need of the limiter that they belong to.
 pub(crate) trait Admits: Station {
     /// Admits at once if nobody waits, or says nothing: then [`join`](Self::join)
     /// decides.
-    fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>>;
-    fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission>;
+    fn admit(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: &Operation,
+    ) -> PyResult<Option<Right>>;
+    fn join(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: &Operation,
+        waiter: Waiter,
+    ) -> PyResult<Admission>;
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim>;
+    /// What is raised for who is not admitted.
+    fn refused(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: &Operation,
+        refusal: Refusal,
+    ) -> PyErr;
     /// `operation` is what it was for, if that is known.
     fn release(
         &self,
@@ -28,6 +64,12 @@ pub(crate) trait Admits: Station {
         operation: Option<&Operation>,
         outcome: Outcome,
     ) -> PyResult<()>;
+    /// What an exception (or `None`) that ends a block says about load.
+    fn classify(&self, exception: &Bound<'_, PyAny>) -> Outcome {
+        permit::classify(exception)
+    }
+    /// Charges what was not charged at the admission, or gives it back if it is negative.
+    fn charge(&self, py: Python<'_>, tokens: f64) -> PyResult<()>;
     fn count_stray_release(&self);
     fn name(&self) -> &Py<PyString>;
 }
@@ -38,12 +80,14 @@ pub(crate) trait Admits: Station {
 /// waiters: a permit out there keeps the tasks alive that wait for it.
 pub(crate) enum Limiter {
     Base(Py<BaseLimiter>),
+    Gate(Py<Gate>),
 }
 
 impl Limiter {
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self {
             Self::Base(limiter) => visit.call(limiter),
+            Self::Gate(gate) => visit.call(gate),
         }
     }
 }
@@ -54,6 +98,7 @@ impl std::ops::Deref for Limiter {
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Base(limiter) => limiter.get().core(),
+            Self::Gate(gate) => gate.get().core(),
         }
     }
 }
@@ -61,24 +106,25 @@ impl std::ops::Deref for Limiter {
 /// A wish for a permit, for `async with`, `await` and, in a thread, `with`; once.
 #[pyclass(frozen, extends = Permit, module = "sluicegate")]
 pub(crate) struct Acquire {
-    ask: Ask,
+    asked: Asked,
     stage: Stage,
 }
 
 impl Acquire {
     pub(crate) fn new(
         limiter: Limiter,
-        ask: Ask,
+        asked: Asked,
         operation: Option<Py<PyString>>,
     ) -> PyClassInitializer<Self> {
-        let wish = Self { ask, stage: Stage::new() };
-        PyClassInitializer::from(Permit::vacant(limiter, operation)).add_subclass(wish)
+        let wish = Self { asked, stage: Stage::new() };
+        let permit = Permit::vacant(limiter, asked.tokens, operation);
+        PyClassInitializer::from(permit).add_subclass(wish)
     }
 
     /// One step of an await: the future to yield, or `None` when it holds the
     /// permit.
     fn step<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let wish = Wish { limiter: permit.limiter(), ask: &self.ask };
+        let wish = permit.wish(&self.asked);
         wait::step(py, &wish, &self.stage, permit.place(), |right| {
             permit.fill(right);
             Ok(())
@@ -97,9 +143,10 @@ static WORDS: Words = Words {
     elsewhere: "try_acquire(), or acquire_sync() in a thread",
 };
 
-struct Wish<'a> {
-    limiter: &'a Limiter,
-    ask: &'a Ask,
+pub(crate) struct Wish<'a> {
+    pub(crate) limiter: &'a Limiter,
+    pub(crate) asked: &'a Asked,
+    pub(crate) operation: &'a Operation,
 }
 
 impl Quest for Wish<'_> {
@@ -114,16 +161,16 @@ impl Quest for Wish<'_> {
     }
 
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Right>> {
-        self.limiter.admit(py, self.ask)
+        self.limiter.admit(py, self.asked, self.operation)
     }
 
     fn join(&self, py: Python<'_>, home: Home, waiter: Waiter) -> PyResult<Joined<Right>> {
-        let mut ask = *self.ask;
-        ask.home = Some(home);
-        match self.limiter.join(py, &ask, waiter)? {
+        let mut asked = *self.asked;
+        asked.ask.home = Some(home);
+        match self.limiter.join(py, &asked, self.operation, waiter)? {
             Admission::Admitted(right) => Ok(Joined::Gained(right)),
             Admission::Waiting(ticket) => Ok(Joined::Waiting(ticket)),
-            Admission::Rejected(_) => Err(self.timed_out(py)),
+            Admission::Rejected(refusal) => Err(self.refused(py, refusal)),
         }
     }
 
@@ -131,23 +178,28 @@ impl Quest for Wish<'_> {
         match self.limiter.claim(py, ticket)? {
             Claim::Admitted(right) => Ok(Some(right)),
             Claim::Waiting => Ok(None),
-            Claim::Rejected(refusal) if refusal.reason == Reason::Wait => Err(self.timed_out(py)),
-            Claim::Rejected(_) => Err(wait::from_before_a_fork()),
+            Claim::Rejected(refusal) => Err(self.refused(py, refusal)),
         }
     }
 }
 
 impl Wish<'_> {
-    fn timed_out(&self, py: Python<'_>) -> PyErr {
-        let name = self.limiter.name().bind(py).to_string();
-        let span = self.ask.max_wait.unwrap_or_default().as_secs_f64();
-        imports::timed_out(py, format!("no permit of {name:?} within {span} s"))
+    fn refused(&self, py: Python<'_>, refusal: Refusal) -> PyErr {
+        self.limiter.refused(py, self.asked, self.operation, refusal)
     }
 }
 
 /// Waits in this thread, detached.
-pub(crate) fn acquire_blocking(py: Python<'_>, limiter: &Limiter, ask: &Ask) -> PyResult<Right> {
-    wait::block(py, &Wish { limiter, ask })
+pub(crate) fn acquire_blocking(
+    py: Python<'_>,
+    limiter: Limiter,
+    asked: &Asked,
+    operation: Option<Py<PyString>>,
+) -> PyResult<Permit> {
+    let permit = Permit::vacant(limiter, asked.tokens, operation);
+    let right = wait::block(py, &permit.wish(asked))?;
+    permit.fill(right);
+    Ok(permit)
 }
 
 #[pymethods]
@@ -224,7 +276,7 @@ impl Acquire {
             return Err(error);
         }
         this.stage.finish(&WORDS)?;
-        permit.fill(acquire_blocking(py, permit.limiter(), &this.ask)?);
+        permit.fill(wait::block(py, &permit.wish(&this.asked))?);
         Ok(slf)
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct TokenBucket {
     core: Arc<Core>,
 }
 
-type Core = Shared<Bucket<Waiter>>;
+pub(crate) type Core = Shared<Bucket<Waiter>>;
 
 static NAMES: Names = Names::new("bucket");
 
@@ -187,6 +187,21 @@ impl TokenBucket {
 }
 
 impl TokenBucket {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Charges so much more, if need be into debt, or gives it back if it is negative.
+    pub(crate) fn charge(&self, py: Python<'_>, tokens: f64) -> PyResult<()> {
+        let (adjusted, delivered) =
+            self.core.change_surely(py, |state, now| match state.adjust(now, -tokens) {
+                Ok(wakes) => (Ok(()), wakes),
+                Err(error) => (Err(error), Wakes::none()),
+            });
+        adjusted?;
+        delivered
+    }
+
     /// What cannot be is refused where it is asked for, and not where it is awaited.
     fn wish(
         slf: &Bound<'_, Self>,

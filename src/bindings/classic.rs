@@ -11,7 +11,8 @@ use super::shared::{Hosted, Shared};
 use super::waiter::Waiter;
 use crate::primitives::limits::{self, LimitAlgorithm, ranges};
 use crate::primitives::{
-    ClassicLimiter as Classic, Outcome, Permit as Right, SemaphoreLimiter as Semaphore, Time, Wakes,
+    ClassicLimiter as Classic, GateLimit, Outcome, Permit as Right, SemaphoreLimiter as Semaphore,
+    Time, Wakes,
 };
 
 const COUNT_OR_NONE: &str = "an integer from 1 to 1e9, or None";
@@ -250,6 +251,10 @@ impl Limits for Classic<Waiter> {
         outcome: Outcome,
     ) -> Wakes<Waiter> {
         self.release(now, right, outcome)
+    }
+
+    fn gate_limit(&self) -> GateLimit {
+        GateLimit::Classic(Box::new(self.algorithm().clone()), self.window().copied())
     }
 
     fn because(&self) -> String {

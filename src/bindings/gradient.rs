@@ -10,7 +10,7 @@ use super::shared::{Hosted, Shared};
 use super::waiter::Waiter;
 use crate::primitives::gradient::{Because, GradientConfig, ranges};
 use crate::primitives::{
-    Admission, Ask, Claim, GradientLimiter as Gradient, Outcome, Permit as Right,
+    Admission, Ask, Claim, GateLimit, GradientLimiter as Gradient, Outcome, Permit as Right,
     Rejection as Refusal, SemaphoreLimiter as Semaphore, Ticket, Time, Wakes,
 };
 
@@ -132,6 +132,10 @@ impl Limits for Gradient<Waiter> {
         outcome: Outcome,
     ) -> Wakes<Waiter> {
         self.release(now, right, operation, outcome)
+    }
+
+    fn gate_limit(&self) -> GateLimit {
+        GateLimit::Gradient(*self.config())
     }
 
     fn because(&self) -> String {

@@ -3,23 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
-use super::acquire::{Acquire, Admits, Limiter, acquire_blocking};
+use super::acquire::{Acquire, Admits, Asked, Limiter, acquire_blocking};
 use super::given::Given;
 use super::names::Names;
 use super::operation::Operation;
 use super::permit::Permit;
 use super::rejection::Rejection;
 use super::shared::{Hosted, Shared};
-use super::wait::refuse_on_event_loop;
+use super::wait::{self, refuse_on_event_loop};
 use super::waiter::{self, Station, Waiter};
 use super::{config, imports};
 use crate::primitives::gradient::{Because, GradientConfig};
 use crate::primitives::{
-    Admission, Ask, Claim, Outcome, Permit as Right, Rejection as Refusal,
+    Admission, Ask, Claim, GateLimit, Outcome, Permit as Right, Reason, Rejection as Refusal,
     SemaphoreLimiter as Semaphore, Snapshot, Ticket, Time, Wakes,
 };
 
@@ -65,6 +67,9 @@ pub(crate) trait Limits: Hosted {
         outcome: Outcome,
     ) -> Wakes<Waiter>;
 
+    /// What the limit of a gate is that is made like this.
+    fn gate_limit(&self) -> GateLimit;
+
     /// Why the limit is what it is.
     fn because(&self) -> String;
 
@@ -84,6 +89,7 @@ pub(crate) trait LimiterCore: Admits {
         operation: Option<Py<PyString>>,
     ) -> PyResult<Py<PyAny>>;
     fn look(&self) -> Figures;
+    fn gate_limit(&self) -> GateLimit;
     fn snapshot(&self, now: Time) -> State;
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError>;
     fn clear(&self);
@@ -107,11 +113,50 @@ pub(crate) struct State {
 #[pyclass(frozen, subclass, weakref, module = "sluicegate._core")]
 pub(crate) struct BaseLimiter {
     core: Arc<dyn LimiterCore>,
+    /// The gate that it was given to, which goes on with its limit.
+    owner: PyOnceLock<Py<PyString>>,
 }
 
 impl BaseLimiter {
     pub(crate) fn new(core: Arc<dyn LimiterCore>) -> Self {
-        Self { core }
+        Self { core, owner: PyOnceLock::new() }
+    }
+
+    /// The limit of a gate that is made like this.
+    ///
+    /// # Errors
+    /// If it is in use already.
+    pub(crate) fn gate_limit(&self, py: Python<'_>) -> PyResult<GateLimit> {
+        self.refuse_if_given_away(py)?;
+        let Figures { in_flight, waiting, .. } = self.core.look();
+        if in_flight > 0 || waiting > 0 {
+            let name = self.core.name().bind(py).to_string();
+            return Err(PyValueError::new_err(format!(
+                "limit must be a limiter that is not in use yet, got {name:?} with {in_flight} in \
+                 flight and {waiting} waiting"
+            )));
+        }
+        Ok(self.core.gate_limit())
+    }
+
+    /// From now on the gate of that name admits by its limit.
+    pub(crate) fn give_to(&self, py: Python<'_>, gate: &Py<PyString>) -> PyResult<()> {
+        self.owner.set(py, gate.clone_ref(py)).map_err(|_| self.given_away(py))
+    }
+
+    #[inline]
+    fn refuse_if_given_away(&self, py: Python<'_>) -> PyResult<()> {
+        if self.owner.get(py).is_none() { Ok(()) } else { Err(self.given_away(py)) }
+    }
+
+    #[cold]
+    fn given_away(&self, py: Python<'_>) -> PyErr {
+        let name = self.core.name().bind(py).to_string();
+        let owner = self.owner.get(py).map(|owner| owner.bind(py).to_string());
+        PyRuntimeError::new_err(format!(
+            "limiter {name:?} belongs to gate {:?}: acquire and update there",
+            owner.unwrap_or_default()
+        ))
     }
 
     pub(crate) fn core(&self) -> &(dyn Admits + 'static) {
@@ -128,6 +173,7 @@ impl BaseLimiter {
         cost: Given<'_, '_>,
         operation: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
+        slf.get().refuse_if_given_away(slf.py())?;
         let ask = config::ask(cost.get(), None)?;
         let operation = config::text("operation", operation)?;
         slf.get().core.try_acquire(slf, ask, operation)
@@ -141,9 +187,10 @@ impl BaseLimiter {
         operation: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Acquire>> {
+        slf.get().refuse_if_given_away(slf.py())?;
         let ask = config::ask(cost.get(), config::timeout(timeout)?)?;
         let operation = config::text("operation", operation)?;
-        Py::new(slf.py(), Acquire::new(limiter(slf), ask, operation))
+        Py::new(slf.py(), Acquire::new(limiter(slf), ask.into(), operation))
     }
 
     /// Wait in line in this thread, which lets other threads run.
@@ -155,6 +202,7 @@ impl BaseLimiter {
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Permit> {
         let py = slf.py();
+        slf.get().refuse_if_given_away(py)?;
         let ask = config::ask(cost.get(), config::timeout(timeout)?)?;
         let operation = config::text("operation", operation)?;
         refuse_on_event_loop(
@@ -162,9 +210,7 @@ impl BaseLimiter {
             "acquire_sync(), or a function that is not async under guard(),",
             "await acquire(), or an async function",
         )?;
-        let limiter = limiter(slf);
-        let right = acquire_blocking(py, &limiter, &ask)?;
-        Ok(Permit::new(limiter, right, operation))
+        acquire_blocking(py, limiter(slf), &ask.into(), operation)
     }
 
     /// What it is called in rejections, snapshots and metrics.
@@ -250,17 +296,29 @@ pub(crate) fn name(py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult
 }
 
 impl<P: Limits> Admits for Shared<P> {
-    fn admit(&self, py: Python<'_>, ask: &Ask) -> PyResult<Option<Right>> {
+    fn admit(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        _operation: &Operation,
+    ) -> PyResult<Option<Right>> {
         self.with_time(py, |state, now| {
-            if state.semaphore().is_home_wanted() { None } else { state.admit(now, ask) }
+            if state.semaphore().is_home_wanted() { None } else { state.admit(now, &asked.ask) }
         })
     }
 
-    fn join(&self, py: Python<'_>, ask: &Ask, waiter: Waiter) -> PyResult<Admission> {
+    fn join(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        _operation: &Operation,
+        waiter: Waiter,
+    ) -> PyResult<Admission> {
         // What is not taken into the line is dropped after the lock.
         let mut waiter = Some(waiter);
-        let (admission, checked) =
-            self.change(py, |state, now| (state.acquire(now, ask, &mut waiter), Wakes::none()))?;
+        let (admission, checked) = self.change(py, |state, now| {
+            (state.acquire(now, &asked.ask, &mut waiter), Wakes::none())
+        })?;
         let Err(error) = checked else {
             return Ok(admission);
         };
@@ -297,6 +355,26 @@ impl<P: Limits> Admits for Shared<P> {
         self.change_surely(py, |state, now| ((), state.release(now, right, text, outcome))).1
     }
 
+    fn refused(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        _operation: &Operation,
+        refusal: Refusal,
+    ) -> PyErr {
+        if refusal.reason != Reason::Wait {
+            return wait::from_before_a_fork();
+        }
+        let name = Shared::name(self).bind(py).to_string();
+        let span = asked.ask.max_wait.unwrap_or_default().as_secs_f64();
+        imports::timed_out(py, format!("no permit of {name:?} within {span} s"))
+    }
+
+    /// There is no rate.
+    fn charge(&self, _py: Python<'_>, _tokens: f64) -> PyResult<()> {
+        Ok(())
+    }
+
     fn count_stray_release(&self) {
         self.with(|state| state.semaphore_mut().count_stray_release());
     }
@@ -323,7 +401,7 @@ impl<P: Limits> LimiterCore for Shared<P> {
         };
         match answer {
             Ok(right) => {
-                let permit = Permit::new(limiter(owner), right, operation);
+                let permit = Permit::new(limiter(owner), right, 0.0, operation);
                 Ok(Py::new(py, permit)?.into_any())
             }
             Err(refusal) => {
@@ -343,6 +421,10 @@ impl<P: Limits> LimiterCore for Shared<P> {
                 saturation: state.saturation(),
             }
         })
+    }
+
+    fn gate_limit(&self) -> GateLimit {
+        self.with(|state| Limits::gate_limit(state))
     }
 
     fn snapshot(&self, now: Time) -> State {

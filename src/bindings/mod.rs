@@ -17,11 +17,13 @@ mod codel;
 mod config;
 mod exit;
 mod fork;
+mod gate;
 mod given;
 mod gradient;
 mod imports;
 mod interpreters;
 mod keyed_bucket;
+mod kill_switch;
 mod limiter;
 mod locked;
 mod names;
@@ -51,9 +53,9 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, bucket, classic, clock, codel, exit, fork, gradient, interpreters, keyed_bucket,
-        limiter, permit, queue, rejection, retry_budget, retry_permit, semaphore, simulate,
-        throttle, token_retry_budget,
+        acquire, bucket, classic, clock, codel, exit, fork, gate, gradient, interpreters,
+        keyed_bucket, limiter, permit, queue, rejection, retry_budget, retry_permit, semaphore,
+        simulate, throttle, token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -68,6 +70,7 @@ mod _core {
         module.add_class::<classic::Window>()?;
         module.add_class::<clock::ManualClock>()?;
         module.add_class::<codel::Codel>()?;
+        module.add_class::<gate::Gate>()?;
         module.add_class::<gradient::GradientLimiter>()?;
         module.add_class::<keyed_bucket::KeyedTokenBucket>()?;
         module.add_class::<limiter::BaseLimiter>()?;

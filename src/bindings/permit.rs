@@ -1,13 +1,14 @@
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyResourceWarning, PyRuntimeError, PyTimeoutError};
+use pyo3::exceptions::{PyResourceWarning, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::acquire::Limiter;
+use super::acquire::{Asked, Limiter, Wish};
 use super::given::Given;
 use super::operation::Operation;
 use super::slot::Slot;
@@ -28,25 +29,34 @@ pub(crate) struct Permit {
     /// [`NOT_SET`] otherwise.
     outcome: AtomicU8,
     operation: Operation,
+    /// What of the rate is charged for it, as the bits of a number.
+    tokens: AtomicU64,
+    holds: Holds,
 }
 
 const NOT_SET: u8 = u8::MAX;
 
 impl Permit {
-    pub(crate) fn new(limiter: Limiter, right: Right, operation: Option<Py<PyString>>) -> Self {
+    pub(crate) fn new(
+        limiter: Limiter,
+        right: Right,
+        tokens: f64,
+        operation: Option<Py<PyString>>,
+    ) -> Self {
         let waited = nanos(right.waited());
-        Self::with(limiter, Slot::full(right), waited, operation)
+        Self::with(limiter, Slot::full(right), waited, tokens, operation)
     }
 
     /// A permit that is still to be filled: an [`Acquire`](super::acquire::Acquire).
-    pub(crate) fn vacant(limiter: Limiter, operation: Option<Py<PyString>>) -> Self {
-        Self::with(limiter, Slot::vacant(), 0, operation)
+    pub(crate) fn vacant(limiter: Limiter, tokens: f64, operation: Option<Py<PyString>>) -> Self {
+        Self::with(limiter, Slot::vacant(), 0, tokens, operation)
     }
 
     fn with(
         limiter: Limiter,
         right: Slot<Right>,
         waited: u64,
+        tokens: f64,
         operation: Option<Py<PyString>>,
     ) -> Self {
         Self {
@@ -56,6 +66,8 @@ impl Permit {
             waited: AtomicU64::new(waited),
             outcome: AtomicU8::new(NOT_SET),
             operation: Operation::new(operation),
+            tokens: AtomicU64::new(tokens.to_bits()),
+            holds: Holds::default(),
         }
     }
 
@@ -85,8 +97,23 @@ impl Permit {
         &self.limiter
     }
 
-    /// Gives back with an outcome, unless one was set.
+    pub(crate) fn wish<'a>(&'a self, asked: &'a Asked) -> Wish<'a> {
+        Wish { limiter: &self.limiter, asked, operation: &self.operation }
+    }
+
+    /// Gives back with an outcome, unless one was set; or notes it, if the work goes on
+    /// elsewhere.
     fn give_back(&self, py: Python<'_>, classify: impl FnOnce() -> Outcome) -> PyResult<()> {
+        if self.holds.is_extended() && self.right.is_there() {
+            if self.chosen_outcome().is_none() {
+                self.choose_outcome(Some(classify()));
+            }
+            return if self.holds.end_block() { self.end(py, Outcome::default) } else { Ok(()) };
+        }
+        self.end(py, classify)
+    }
+
+    fn end(&self, py: Python<'_>, classify: impl FnOnce() -> Outcome) -> PyResult<()> {
         let Some(right) = self.right.take() else {
             if self.right.is_vacant() {
                 return Err(PyRuntimeError::new_err("nothing to release: it was not acquired yet"));
@@ -110,7 +137,56 @@ impl Permit {
 
     /// The end of a `with` block.
     pub(crate) fn exit(&self, py: Python<'_>, exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.give_back(py, || classify(exception))
+        self.give_back(py, || self.limiter.classify(exception))
+    }
+}
+
+/// The futures that a permit is held for, besides its block.
+#[derive(Default)]
+struct Holds(AtomicU32);
+
+/// The block is over.
+const BLOCK_OVER: u32 = 1 << 31;
+
+impl Holds {
+    /// Relaxed throughout: the right itself is taken by an exchange.
+    fn is_extended(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether nothing holds it any more.
+    fn remove(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::Relaxed) == BLOCK_OVER + 1
+    }
+
+    fn end_block(&self) -> bool {
+        matches!(self.0.fetch_or(BLOCK_OVER, Ordering::Relaxed), 0 | BLOCK_OVER)
+    }
+}
+
+/// What a future calls that a permit is held for.
+#[pyclass(frozen, module = "sluicegate._core")]
+struct Extension {
+    permit: Py<Permit>,
+    is_over: AtomicBool,
+}
+
+#[pymethods]
+impl Extension {
+    fn __call__(&self, py: Python<'_>, _future: &Bound<'_, PyAny>) -> PyResult<()> {
+        let permit = self.permit.get();
+        if !self.is_over.swap(true, Ordering::Relaxed) && permit.holds.remove() {
+            return permit.end(py, Outcome::default);
+        }
+        Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.permit)
     }
 }
 
@@ -154,6 +230,40 @@ impl Permit {
             self.choose_outcome(Some(outcome_from(outcome)?));
         }
         self.give_back(py, Outcome::default)
+    }
+
+    /// Say what it cost of the rate, when that is known: the difference is charged or
+    /// given back.
+    #[pyo3(signature = (*, tokens))]
+    fn settle(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<()> {
+        const RANGE: &str = "a number of tokens from 0 to 1e9";
+        let tokens = config::number("tokens", RANGE, tokens)?;
+        if !(0.0..=1e9).contains(&tokens) {
+            return Err(PyValueError::new_err(format!("tokens must be {RANGE}, got {tokens}")));
+        }
+        if self.right.is_vacant() {
+            return Err(PyRuntimeError::new_err("nothing to settle: it was not acquired yet"));
+        }
+        let charged = f64::from_bits(self.tokens.swap(tokens.to_bits(), Ordering::Relaxed));
+        self.limiter.charge(py, tokens - charged)
+    }
+
+    /// Hold it until a future is done, too: for work in a thread that goes on although
+    /// its caller has given up.
+    #[pyo3(signature = (future, /))]
+    fn extend_to(slf: &Bound<'_, Self>, future: &Bound<'_, PyAny>) -> PyResult<()> {
+        let permit = slf.get();
+        if !permit.is_held() {
+            return Err(PyRuntimeError::new_err("a permit that is not held cannot be extended"));
+        }
+        let over = Extension { permit: slf.clone().unbind(), is_over: AtomicBool::new(false) };
+        let over = Bound::new(slf.py(), over)?;
+        permit.holds.add();
+        let added = future.call_method1(intern!(slf.py(), "add_done_callback"), (&over,));
+        if added.is_err() && !over.get().is_over.swap(true, Ordering::Relaxed) {
+            permit.holds.remove();
+        }
+        added.map(drop)
     }
 
     fn __bool__(&self) -> bool {

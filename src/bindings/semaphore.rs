@@ -7,7 +7,9 @@ use super::config;
 use super::limiter::{self, BaseLimiter, Limits};
 use super::shared::{Hosted, Shared};
 use super::waiter::Waiter;
-use crate::primitives::{Outcome, Permit as Right, SemaphoreLimiter as Semaphore, Time, Wakes};
+use crate::primitives::{
+    GateLimit, Outcome, Permit as Right, SemaphoreLimiter as Semaphore, Time, Wakes,
+};
 
 /// A fixed limit; see `sluicegate.SemaphoreLimiter`.
 #[pyclass(frozen, subclass, extends = BaseLimiter, module = "sluicegate._core")]
@@ -71,6 +73,10 @@ impl Limits for Semaphore<Waiter> {
         outcome: Outcome,
     ) -> Wakes<Waiter> {
         self.release(now, right, outcome)
+    }
+
+    fn gate_limit(&self) -> GateLimit {
+        GateLimit::Fixed(self.limit())
     }
 
     fn because(&self) -> String {

@@ -58,6 +58,12 @@ impl<W> ClassicLimiter<W> {
         &self.algorithm
     }
 
+    /// How samples are summed up before it is fed, if they are.
+    #[must_use]
+    pub fn window(&self) -> Option<&WindowConfig> {
+        self.window.as_ref().map(Window::config)
+    }
+
     /// See [`SemaphoreLimiter::in_flight`].
     #[must_use]
     pub const fn in_flight(&self) -> u64 {

@@ -61,6 +61,17 @@ impl<W> Wakes<W> {
         }
     }
 
+    /// Adds those of another operation.
+    pub fn extend_with(&mut self, mut others: Self) {
+        if let Some(more) = &mut others.more {
+            let discarded = std::mem::take(&mut more.discarded);
+            if !discarded.is_empty() {
+                self.more().discarded.extend(discarded);
+            }
+        }
+        self.extend(others);
+    }
+
     fn more(&mut self) -> &mut More<W> {
         let nothing = || Box::new(More { wakes: Vec::new(), discarded: Vec::new() });
         self.more.get_or_insert_with(nothing)

@@ -297,6 +297,43 @@ impl<W> Gate<W> {
         permit
     }
 
+    /// Decides what can be decided without a place to wait at: whether there is room, or
+    /// somebody is rejected at once. `None` if he has to wait, or it depends on where he is.
+    pub fn attempt(
+        &mut self,
+        now: Time,
+        ask: &GateAsk<'_>,
+        rate: &mut dyn Rate,
+    ) -> (Option<Result<Permit, Rejection>>, Wakes<W>) {
+        let mut wakes = Wakes::none();
+        if !self.blocked.is_empty() {
+            return (None, wakes);
+        }
+        let answer = match self.decide(now, ask, true, rate, &mut wakes) {
+            Decision::Admitted(permit) => Some(Ok(permit)),
+            Decision::Rejected(rejection) => Some(Err(rejection)),
+            Decision::Line(until) => {
+                // Asked again, it is taken again.
+                rate.give_back(self.now, ask.tokens);
+                self.fit();
+                let is_full = !self.queue.has_room_for(&ask.offer(until));
+                let is_stale = self.seats.oldest_grant().is_some();
+                if is_full && !is_stale {
+                    Some(Err(self.reject(Reason::Full, ask.ask.criticality)))
+                } else {
+                    None
+                }
+            }
+        };
+        (answer, wakes)
+    }
+
+    /// Admits and counts nothing but that.
+    pub fn admit_uncounted(&mut self) -> Permit {
+        self.admitted += 1;
+        Permit::empty(self.epoch.wrapping_sub(1), self.now)
+    }
+
     /// Admits now, or joins the line with `waiter`, which is taken only then: what is left
     /// is for the caller to drop outside the lock.
     ///

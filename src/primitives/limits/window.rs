@@ -65,6 +65,12 @@ impl Window {
         Ok(Self { config, end: None, samples: Samples::default() })
     }
 
+    /// Its parameters.
+    #[must_use]
+    pub const fn config(&self) -> &WindowConfig {
+        &self.config
+    }
+
     /// Takes in a sample that ended `now`, and returns that of the whole window if
     /// this closes it.
     pub fn add(&mut self, now: Time, sample: &Sample) -> Option<Sample> {

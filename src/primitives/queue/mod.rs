@@ -359,6 +359,14 @@ impl<T> CoDelQueue<T> {
         Work { operation, started, epoch: self.epoch }
     }
 
+    /// Whether somebody who comes now finds room, or makes it.
+    pub(crate) fn has_room_for(&self, offer: &Offer<'_>) -> bool {
+        let is_standing = self.is_standing();
+        self.depth() < self.config.capacity
+            || self.depth() > 0
+                && self.items.coldest_below(offer.criticality, is_standing, is_standing).is_some()
+    }
+
     /// Lets so many wait; nothing else changes.
     pub(crate) fn set_capacity(&mut self, capacity: usize) {
         if capacity != self.config.capacity {

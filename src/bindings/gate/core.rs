@@ -1,0 +1,337 @@
+use std::borrow::Cow;
+use std::time::Duration;
+
+use pyo3::exceptions::PyException;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::bindings::acquire::{Admits, Asked};
+use crate::bindings::bucket::{self, TokenBucket};
+use crate::bindings::operation::Operation;
+use crate::bindings::permit::{self, outcome_from};
+use crate::bindings::rejection::Rejection;
+use crate::bindings::shared::{Hosted, Shared};
+use crate::bindings::waiter::{self, Station, Waiter};
+use crate::bindings::{config, exit, imports, wait};
+use crate::primitives::{
+    Admission, Claim, Gate as Primitive, GateAdmission, GateAsk, GateClaim, Outcome,
+    Permit as Right, Rate, Rejection as Refusal, Ticket, Time, TokenAsk,
+};
+
+/// A gate with its lock, its clock, its timers, and what else it asks.
+pub(crate) type Core = Shared<Primitive<Waiter>>;
+
+/// What a gate asks besides, and whom it tells.
+#[derive(Default)]
+pub(crate) struct Around {
+    pub(crate) rate: Option<Py<TokenBucket>>,
+    pub(crate) classify: Option<Py<PyAny>>,
+    /// Whether it admits everybody and counts nothing but that.
+    pub(crate) is_disabled: bool,
+}
+
+impl Hosted for Primitive<Waiter> {
+    type Listener = Around;
+
+    fn traverse_listener(around: &Around, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&around.rate)?;
+        visit.call(&around.classify)
+    }
+
+    fn has_news(&self) -> bool {
+        self.is_owing()
+    }
+
+    fn tell(shared: &Shared<Self>, py: Python<'_>) -> PyResult<()> {
+        let owed = shared.with(Self::take_owed);
+        give_back(py, shared, owed)
+    }
+}
+
+fn give_back(py: Python<'_>, core: &Core, tokens: f64) -> PyResult<()> {
+    match &core.listener().rate {
+        Some(rate) if tokens > 0.0 => rate.get().charge(py, -tokens),
+        _ => Ok(()),
+    }
+}
+
+/// The bucket of a gate during a decision. Its lock is taken inside the gate's, never the
+/// other way round; no Python runs in it.
+struct Charged<'a> {
+    bucket: Option<&'a bucket::Core>,
+    /// The time of the bucket, if its clock is another one.
+    at: Option<Time>,
+    /// To be given back after the lock: somebody may wait for it.
+    back: f64,
+}
+
+impl<'a> Charged<'a> {
+    #[inline]
+    fn new(py: Python<'_>, core: &'a Core) -> PyResult<Self> {
+        let Some(rate) = &core.listener().rate else {
+            return Ok(Self { bucket: None, at: None, back: 0.0 });
+        };
+        let bucket = rate.get().core();
+        let is_same = bucket.clock().is_system() && core.clock().is_system();
+        let at = if is_same { None } else { Some(bucket.clock().now(py)?) };
+        Ok(Self { bucket: Some(bucket), at, back: 0.0 })
+    }
+}
+
+impl Rate for Charged<'_> {
+    fn take(&mut self, now: Time, tokens: f64) -> Result<(), Duration> {
+        let Some(bucket) = self.bucket else { return Ok(()) };
+        // More than the burst, or nothing, was asked for before the burst was changed.
+        let Ok(ask) = TokenAsk::new(tokens) else { return Ok(()) };
+        let now = self.at.unwrap_or(now);
+        bucket.with(|state| match state.try_take(now, &ask) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(state.retry_after(now, &ask).unwrap_or(Duration::MAX)),
+            Err(_) => Err(Duration::MAX),
+        })
+    }
+
+    fn give_back(&mut self, _now: Time, tokens: f64) {
+        if self.bucket.is_some() {
+            self.back += tokens;
+        }
+    }
+}
+
+/// A name as text, read before the lock and let go of after it.
+struct Name(Option<Py<PyString>>);
+
+impl Name {
+    fn of(py: Python<'_>, operation: &Operation) -> Self {
+        Self(operation.get(py))
+    }
+
+    fn text<'a>(&'a self, py: Python<'a>) -> Option<Cow<'a, str>> {
+        self.0.as_ref().map(|name| config::operation_text(name.bind(py)))
+    }
+}
+
+fn gate_ask<'a>(asked: &Asked, operation: Option<&'a str>) -> GateAsk<'a> {
+    GateAsk { ask: asked.ask, deadline: asked.deadline, tokens: asked.tokens, operation }
+}
+
+impl Shared<Primitive<Waiter>> {
+    /// Admits now or rejects now.
+    pub(crate) fn try_acquire(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: Option<&Py<PyString>>,
+    ) -> PyResult<Result<Right, Refusal>> {
+        let text = operation.map(|name| config::operation_text(name.bind(py)));
+        let ask = gate_ask(asked, text.as_deref());
+        if let Some(right) = self.admit_at_once(py, &ask, false)? {
+            return Ok(Ok(right));
+        }
+        let mut ask = ask;
+        if self.with(|state| state.is_home_wanted()) {
+            ask.ask.home = Some(waiter::home(py)?);
+        }
+        let mut rate = Charged::new(py, self)?;
+        let (answer, delivered) =
+            self.change(py, |state, now| state.try_acquire(now, &ask, &mut rate))?;
+        let delivered = delivered.and(give_back(py, self, rate.back));
+        if let Err(error) = delivered {
+            // What was admitted goes back.
+            let returned = answer.map(|right| self.annul(py, right, asked.tokens));
+            return Err(returned.ok().and_then(Result::err).unwrap_or(error));
+        }
+        Ok(answer)
+    }
+
+    /// Admits if that is plain: nobody waits and there is room, or everybody is admitted.
+    #[inline]
+    fn admit_at_once(
+        &self,
+        py: Python<'_>,
+        ask: &GateAsk<'_>,
+        may_wait: bool,
+    ) -> PyResult<Option<Right>> {
+        if self.listener().rate.is_none() {
+            let admitted = self.with_time(py, |state, now| state.admit(now, ask, &mut ()))?;
+            if admitted.is_some() {
+                return Ok(admitted);
+            }
+        }
+        if self.listener().is_disabled {
+            return Ok(Some(self.with(Primitive::admit_uncounted)));
+        }
+        if self.with(|state| state.is_dry_run()) {
+            let mut rate = Charged::new(py, self)?;
+            let (right, delivered) = self
+                .change(py, |state, now| state.admit_in_dry_run(now, ask, may_wait, &mut rate))?;
+            let delivered = delivered.and(give_back(py, self, rate.back));
+            if let Err(error) = delivered {
+                self.annul(py, right, ask.tokens)?;
+                return Err(error);
+            }
+            return Ok(Some(right));
+        }
+        Ok(None)
+    }
+
+    /// Takes back what nobody hears of.
+    fn annul(&self, py: Python<'_>, right: Right, tokens: f64) -> PyResult<()> {
+        let annulled = self.change_surely(py, |state, now| ((), state.annul(now, right))).1;
+        annulled.and(give_back(py, self, tokens))
+    }
+
+    /// A rejection as Python has it.
+    pub(crate) fn rejection(
+        &self,
+        py: Python<'_>,
+        refusal: Refusal,
+        _operation: Option<&Py<PyString>>,
+    ) -> Rejection {
+        Rejection::new(self.name().clone_ref(py), refusal)
+    }
+}
+
+impl Admits for Shared<Primitive<Waiter>> {
+    fn admit(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: &Operation,
+    ) -> PyResult<Option<Right>> {
+        let name = Name::of(py, operation);
+        let text = name.text(py);
+        let ask = gate_ask(asked, text.as_deref());
+        if let Some(right) = self.admit_at_once(py, &ask, true)? {
+            return Ok(Some(right));
+        }
+        // Who is rejected at once needs no place to wait.
+        let mut rate = Charged::new(py, self)?;
+        let (answer, delivered) =
+            self.change(py, |state, now| state.attempt(now, &ask, &mut rate))?;
+        let delivered = delivered.and(give_back(py, self, rate.back));
+        match (answer, delivered) {
+            (answer, Ok(())) => match answer {
+                Some(Ok(right)) => Ok(Some(right)),
+                Some(Err(refusal)) => Err(self.refused(py, asked, operation, refusal)),
+                None => Ok(None),
+            },
+            (Some(Ok(right)), Err(error)) => {
+                self.annul(py, right, asked.tokens)?;
+                Err(error)
+            }
+            (_, Err(error)) => Err(error),
+        }
+    }
+
+    fn join(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: &Operation,
+        waiter: Waiter,
+    ) -> PyResult<Admission> {
+        let name = Name::of(py, operation);
+        let text = name.text(py);
+        let ask = gate_ask(asked, text.as_deref());
+        // What is not taken into the line is dropped after the lock.
+        let mut waiter = Some(waiter);
+        let mut rate = Charged::new(py, self)?;
+        let (admission, delivered) =
+            self.change(py, |state, now| state.acquire(now, &ask, &mut rate, &mut waiter))?;
+        let delivered = delivered.and(give_back(py, self, rate.back));
+        if let Err(error) = delivered {
+            match admission {
+                GateAdmission::Admitted(right) => self.annul(py, right, asked.tokens)?,
+                GateAdmission::Waiting(ticket) => self.cancel(py, ticket)?,
+                GateAdmission::Rejected(_) => {}
+            }
+            return Err(error);
+        }
+        Ok(match admission {
+            GateAdmission::Admitted(right) => Admission::Admitted(right),
+            GateAdmission::Waiting(ticket) => Admission::Waiting(ticket),
+            GateAdmission::Rejected(refusal) => Admission::Rejected(refusal),
+        })
+    }
+
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim> {
+        let (claim, delivered) = self.change_surely(py, |state, now| state.claim(now, ticket));
+        if let Err(error) = delivered {
+            if let GateClaim::Admitted(right) = claim {
+                self.annul(py, right, 0.0)?;
+            }
+            return Err(error);
+        }
+        match claim {
+            GateClaim::Admitted(right) => Ok(Claim::Admitted(right)),
+            GateClaim::Waiting => Ok(Claim::Waiting),
+            GateClaim::Rejected(refusal) => Ok(Claim::Rejected(refusal)),
+            GateClaim::Unknown => Err(wait::from_before_a_fork()),
+        }
+    }
+
+    fn refused(
+        &self,
+        py: Python<'_>,
+        _asked: &Asked,
+        operation: &Operation,
+        refusal: Refusal,
+    ) -> PyErr {
+        let rejection = self.rejection(py, refusal, operation.get(py).as_ref());
+        let rejection = Bound::new(py, rejection);
+        let raised = rejection.and_then(|rejection| imports::new_rejected(rejection.as_any()));
+        raised.map_or_else(|error| error, PyErr::from_value)
+    }
+
+    fn release(
+        &self,
+        py: Python<'_>,
+        right: Right,
+        operation: Option<&Operation>,
+        outcome: Outcome,
+    ) -> PyResult<()> {
+        let name = operation.map(|operation| Name::of(py, operation));
+        let text = name.as_ref().and_then(|name| name.text(py));
+        let text = text.as_deref();
+        self.change_surely(py, |state, now| ((), state.release(now, right, text, outcome))).1
+    }
+
+    fn classify(&self, exception: &Bound<'_, PyAny>) -> Outcome {
+        let py = exception.py();
+        let Some(classify) = self.listener().classify.as_ref().filter(|_| !exception.is_none())
+        else {
+            return permit::classify(exception);
+        };
+        let _calling = exit::Calling::new(py);
+        let answer = classify.bind(py).call1((exception,));
+        match answer.and_then(|answer| outcome_from(&answer)) {
+            Ok(outcome) => outcome,
+            // The permit is given back, whatever it raises.
+            Err(error) => {
+                if error.is_instance_of::<PyException>(py) {
+                    exit::report(py, error, None);
+                } else {
+                    error.write_unraisable(py, None);
+                }
+                permit::classify(exception)
+            }
+        }
+    }
+
+    fn charge(&self, py: Python<'_>, tokens: f64) -> PyResult<()> {
+        match &self.listener().rate {
+            Some(rate) => rate.get().charge(py, tokens),
+            None => Ok(()),
+        }
+    }
+
+    fn count_stray_release(&self) {
+        self.with(Primitive::count_stray_release);
+    }
+
+    fn name(&self) -> &Py<PyString> {
+        Shared::name(self)
+    }
+}

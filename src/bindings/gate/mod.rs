@@ -1,0 +1,382 @@
+mod core;
+mod drain;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use self::core::{Around, Core};
+use drain::Drain;
+
+use super::acquire::{Acquire, Asked, Limiter, acquire_blocking};
+use super::bucket::TokenBucket;
+use super::clock::Clock;
+use super::given::Given;
+use super::limiter::BaseLimiter;
+use super::names::Names;
+use super::permit::Permit;
+use super::shared::Shared;
+use super::wait::{self, refuse_on_event_loop};
+use super::wait_for::{Errands, Wait};
+use super::{config, imports, kill_switch};
+use crate::primitives::{
+    Criticality, Gate as Primitive, GateConfig, GateLimit, Reserve, Time, TokenAsk, Waitable, Wakes,
+};
+
+/// Admission as one call; see `sluicegate.Gate`.
+#[pyclass(frozen, subclass, weakref, module = "sluicegate._core")]
+pub(crate) struct Gate {
+    core: Arc<Core>,
+}
+
+static NAMES: Names = Names::new("gate");
+
+const MAX_WAITING: &str = "an integer from 0 to 1e9, or None (automatic)";
+const MAX_WAIT: &str = "a number of seconds from 0 to 3600, or None (automatic)";
+
+impl Gate {
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+}
+
+#[pymethods]
+impl Gate {
+    #[new]
+    #[pyo3(
+        signature = (limit = None, *, name = None, max_waiting = None, max_wait = None, reserve = None, rate = None, classify = None, dry_run = false, clock = None),
+        text_signature = "(limit=None, *, name=None, max_waiting=None, max_wait=None, reserve=None, rate=None, classify=None, dry_run=False, clock=None)"
+    )]
+    #[allow(clippy::too_many_arguments)] // the keywords of a constructor
+    fn new(
+        py: Python<'_>,
+        limit: Option<&Bound<'_, PyAny>>,
+        name: Option<&Bound<'_, PyAny>>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
+        max_wait: Option<&Bound<'_, PyAny>>,
+        reserve: Option<&Bound<'_, PyAny>>,
+        rate: Option<&Bound<'_, PyAny>>,
+        classify: Option<&Bound<'_, PyAny>>,
+        dry_run: bool,
+        clock: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let config = GateConfig {
+            limit: limit_of(limit)?,
+            max_waiting: config::integer_or_none("max_waiting", MAX_WAITING, max_waiting)?,
+            max_wait: seconds_or_none(max_wait)?,
+            reserve: reserve_of(reserve)?,
+            seed: RandomState::new().build_hasher().finish(),
+        };
+        let mut primitive = Primitive::new(config)?;
+        let _ = primitive.set_dry_run(Time::ZERO, dry_run);
+        let around = Around {
+            rate: bucket_of(rate)?,
+            classify: config::hook("classify", classify)?,
+            is_disabled: kill_switch::is_on(),
+        };
+        let clock = Clock::new(clock)?;
+        let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
+        if let Some(limiter) = limit.and_then(|limit| limit.cast::<BaseLimiter>().ok()) {
+            limiter.get().give_to(py, &name)?;
+        }
+        Ok(Self { core: Shared::with_listener(primitive, name, clock, around) })
+    }
+
+    /// Admit now or reject now; never waits, and overtakes nobody who waits.
+    #[pyo3(
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None)"
+    )]
+    #[allow(clippy::too_many_arguments)] // keywords
+    fn try_acquire(
+        slf: &Bound<'_, Self>,
+        cost: Given<'_, '_>,
+        criticality: Option<&Bound<'_, PyAny>>,
+        deadline: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        tokens: Option<&Bound<'_, PyAny>>,
+        operation: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let (asked, operation) =
+            this.asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
+        match this.core.try_acquire(py, &asked, operation.as_ref())? {
+            Ok(right) => {
+                let permit = Permit::new(limiter(slf), right, asked.tokens, operation);
+                Ok(Py::new(py, permit)?.into_any())
+            }
+            Err(refusal) => {
+                let rejection = this.core.rejection(py, refusal, operation.as_ref());
+                Ok(Py::new(py, rejection)?.into_any())
+            }
+        }
+    }
+
+    /// Wait in line if need be, in `async with`, `await`, or in a thread `with`.
+    #[pyo3(
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None)"
+    )]
+    #[allow(clippy::too_many_arguments)] // keywords
+    fn acquire(
+        slf: &Bound<'_, Self>,
+        cost: Given<'_, '_>,
+        criticality: Option<&Bound<'_, PyAny>>,
+        deadline: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        tokens: Option<&Bound<'_, PyAny>>,
+        operation: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Acquire>> {
+        let py = slf.py();
+        let (asked, operation) =
+            slf.get().asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
+        Py::new(py, Acquire::new(limiter(slf), asked, operation))
+    }
+
+    /// Wait in line if need be, in this thread, which lets other threads run.
+    #[pyo3(
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None)"
+    )]
+    #[allow(clippy::too_many_arguments)] // keywords
+    fn acquire_sync(
+        slf: &Bound<'_, Self>,
+        cost: Given<'_, '_>,
+        criticality: Option<&Bound<'_, PyAny>>,
+        deadline: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        tokens: Option<&Bound<'_, PyAny>>,
+        operation: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Permit> {
+        let py = slf.py();
+        let (asked, operation) =
+            slf.get().asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
+        refuse_on_event_loop(
+            py,
+            "acquire_sync(), or a function that is not async under guard(),",
+            "await acquire(), or an async function",
+        )?;
+        acquire_blocking(py, limiter(slf), &asked, operation)
+    }
+
+    /// Change what is given; `None` leaves it as it is.
+    #[pyo3(signature = (*, limit = None, max_waiting = None, max_wait = None, dry_run = None))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        limit: Option<&Bound<'_, PyAny>>,
+        max_waiting: Option<&Bound<'_, PyAny>>,
+        max_wait: Option<&Bound<'_, PyAny>>,
+        dry_run: Option<bool>,
+    ) -> PyResult<()> {
+        const LIMIT: &str = "a number from 0 (admits nobody) to 1e9";
+        let limit = limit.map(|limit| config::number("limit", LIMIT, limit)).transpose()?;
+        let max_waiting = config::integer_or_none("max_waiting", MAX_WAITING, max_waiting)?;
+        let max_wait = seconds_or_none(max_wait)?;
+        let (updated, delivered) = self.core.change(py, |state, now| {
+            let mut wakes = match state.update(now, limit, max_waiting, max_wait) {
+                Ok(wakes) => wakes,
+                Err(error) => return (Err(error), Wakes::none()),
+            };
+            if let Some(is_dry_run) = dry_run {
+                wakes.extend_with(state.set_dry_run(now, is_dry_run));
+            }
+            (Ok(()), wakes)
+        })?;
+        updated?;
+        delivered
+    }
+
+    /// Reject all who wait and whoever comes; what is in flight goes on.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.change_surely(py, |state, now| ((), state.close(now))).1
+    }
+
+    /// Close it, and wait until nothing is in flight; whether that is so in time.
+    #[pyo3(signature = (timeout = None))]
+    fn drain(slf: &Bound<'_, Self>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Wait> {
+        let timeout = config::timeout(timeout)?;
+        Ok(Wait::of(Errands::Other(Box::new(Drain::new(slf, timeout)))))
+    }
+
+    /// Do as `drain()`, in this thread, which lets other threads run.
+    #[pyo3(signature = (timeout = None))]
+    fn drain_sync(
+        slf: &Bound<'_, Self>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let timeout = config::timeout(timeout)?;
+        refuse_on_event_loop(slf.py(), "drain_sync()", "await drain()")?;
+        wait::block(slf.py(), &Drain::new(slf, timeout))
+    }
+
+    /// Reject what is overdue, as every use of the gate does, and its timers do.
+    fn expire(&self, py: Python<'_>) -> PyResult<()> {
+        super::waiter::Station::sweep(&*self.core, py, None)
+    }
+
+    /// What it is called in rejections, snapshots and metrics.
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyString> {
+        Shared::name(&self.core).clone_ref(py)
+    }
+
+    /// How many units may be in flight at once.
+    #[getter]
+    fn limit(&self) -> f64 {
+        self.core.with(|state| state.limit())
+    }
+
+    /// The cost in flight, including what is granted and about to be claimed; in a dry
+    /// run, of what would be.
+    #[getter]
+    fn in_flight(&self) -> u64 {
+        self.core.with(|state| state.in_flight())
+    }
+
+    /// How many wait in line.
+    #[getter]
+    fn waiting(&self, py: Python<'_>) -> PyResult<usize> {
+        self.core.look(py, |state, _| state.waiting())
+    }
+
+    /// In flight / limit; 1 if the limit is 0.
+    #[getter]
+    fn saturation(&self) -> f64 {
+        self.core.with(|state| state.saturation())
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.core.with(|state| state.is_closed())
+    }
+
+    /// The values of a snapshot, by name.
+    fn _snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (snapshot, next_expiry) =
+            self.core.look(py, |state, now| (state.snapshot(now), state.next_expiry()))?;
+        let values = PyDict::new(py);
+        values.set_item("name", Shared::name(&self.core))?;
+        values.set_item("limit", snapshot.limit)?;
+        values.set_item("limit_because", snapshot.limit_because)?;
+        values.set_item("in_flight", snapshot.in_flight)?;
+        values.set_item("waiting", snapshot.waiting)?;
+        values.set_item("max_waiting", snapshot.max_waiting)?;
+        values.set_item("oldest_wait", snapshot.oldest_wait.as_secs_f64())?;
+        values.set_item("wait_bound", snapshot.wait_bound.as_secs_f64())?;
+        values.set_item("service_mean", snapshot.service_mean.as_secs_f64())?;
+        values.set_item("service_p95", snapshot.service_p95.as_secs_f64())?;
+        values.set_item("threshold", imports::criticality(py, snapshot.threshold)?)?;
+        values.set_item("saturation", snapshot.saturation)?;
+        values.set_item("admitted", snapshot.admitted)?;
+        values.set_item("rejected", imports::reasons(py, &snapshot.rejected)?)?;
+        values.set_item("outcomes", imports::outcomes(py, &snapshot.outcomes)?)?;
+        values.set_item("revoked", snapshot.revoked)?;
+        values.set_item("stray_releases", snapshot.stray_releases)?;
+        values.set_item("dry_run", snapshot.is_dry_run)?;
+        values.set_item("closed", snapshot.is_closed)?;
+        values.set_item("disabled", self.core.listener().is_disabled)?;
+        values.set_item("pressure", PyDict::new(py))?;
+        values.set_item("next_expiry", next_expiry.map(Time::as_secs_f64))?;
+        Ok(values)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.core.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.core.clear();
+    }
+}
+
+impl Gate {
+    /// What is asked for, and its name; what is left out is as the context says.
+    #[allow(clippy::too_many_arguments)] // what can be asked
+    #[inline]
+    fn asked(
+        &self,
+        py: Python<'_>,
+        cost: Option<&Bound<'_, PyAny>>,
+        criticality: Option<&Bound<'_, PyAny>>,
+        deadline: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        tokens: Option<&Bound<'_, PyAny>>,
+        operation: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(Asked, Option<Py<PyString>>)> {
+        let mut asked = Asked::from(config::ask(cost, None)?);
+        if let Some(criticality) = criticality {
+            asked.ask.criticality = config::criticality(Some(criticality))?;
+        }
+        if let Some(span) = config::deadline(deadline)? {
+            asked.deadline = Some(self.core.now(py)?.after(span));
+        }
+        let _key = config::text("key", key)?;
+        if let Some(tokens) = tokens {
+            asked.tokens = self.tokens(tokens)?;
+        }
+        Ok((asked, config::text("operation", operation)?))
+    }
+
+    /// How much of the rate; more than the burst would never be there.
+    fn tokens(&self, tokens: &Bound<'_, PyAny>) -> PyResult<f64> {
+        const RANGE: &str = "a number of tokens from 0 to the burst";
+        let number = config::number("tokens", RANGE, tokens)?;
+        if !(0.0..=1e9).contains(&number) {
+            return Err(PyValueError::new_err(format!("tokens must be {RANGE}, got {number}")));
+        }
+        if let (Some(rate), Ok(ask)) = (&self.core.listener().rate, TokenAsk::new(number)) {
+            rate.get().core().with(|state| state.check(&ask))?;
+        }
+        Ok(number)
+    }
+}
+
+fn limiter(owner: &Bound<'_, Gate>) -> Limiter {
+    Limiter::Gate(owner.clone().unbind())
+}
+
+fn limit_of(limit: Option<&Bound<'_, PyAny>>) -> PyResult<GateLimit> {
+    const RANGE: &str = "a number above 0 and at most 1e9, a limiter, or None (automatic)";
+    let Some(limit) = limit else { return Ok(GateLimit::default()) };
+    if let Ok(limiter) = limit.cast::<BaseLimiter>() {
+        return limiter.get().gate_limit(limit.py());
+    }
+    if limit.is_instance_of::<Gate>() {
+        return Err(PyTypeError::new_err("limit must be a limiter and not a Gate"));
+    }
+    config::number("limit", RANGE, limit).map(GateLimit::Fixed)
+}
+
+fn seconds_or_none(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    value.map(|value| config::seconds("max_wait", MAX_WAIT, value)).transpose()
+}
+
+fn bucket_of(rate: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<TokenBucket>>> {
+    let Some(rate) = rate else { return Ok(None) };
+    match rate.cast::<TokenBucket>() {
+        Ok(bucket) => Ok(Some(bucket.clone().unbind())),
+        Err(_) => Err(config::wrong_type("rate", "a TokenBucket, or None", rate)),
+    }
+}
+
+fn reserve_of(reserve: Option<&Bound<'_, PyAny>>) -> PyResult<Reserve> {
+    const RANGE: &str = "a mapping of Criticality to a share from 0 to 1, or None";
+    let Some(reserve) = reserve else { return Ok(Reserve::none()) };
+    let items = reserve.call_method0("items");
+    let items = items.map_err(|_| config::wrong_type("reserve", RANGE, reserve))?;
+    let mut shares = Reserve::none();
+    for item in items.try_iter()? {
+        let (criticality, share): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item?.extract()?;
+        let criticality: Criticality = config::criticality(Some(&criticality))
+            .map_err(|_| config::wrong_type("reserve", RANGE, reserve))?;
+        shares = shares.with(criticality, config::number("reserve", RANGE, &share)?);
+    }
+    Ok(shares)
+}
