@@ -233,9 +233,7 @@ class Gate:
 
     @property
     def in_flight(self) -> int:
-        """The cost in flight, including what is granted and about to be claimed; in a dry
-        run, of what would be.
-        """
+        """The cost in flight, with what is granted and not claimed yet; in a dry run, what would be."""
 
     @property
     def waiting(self) -> int:

@@ -8,6 +8,7 @@
 mod config;
 mod limit;
 mod reserve;
+mod sampling;
 mod seats;
 mod shadow;
 mod snapshot;
@@ -20,12 +21,13 @@ pub use reserve::Reserve;
 pub use snapshot::GateSnapshot;
 
 use limit::Limit;
+use sampling::Sampling;
 use seats::{Comer, Grant, Seats, State};
 use shadow::Departures;
 
 use super::{
     Ask, CLAIM_PATIENCE, CoDelQueue, ConfigError, Criticality, Home, ItemId, News, Offer, Outcome,
-    Permit, QueueConfig, Reason, Rejection, Taken, Ticket, Time, Waitable, Wakes,
+    Permit, QueueConfig, Reason, Rejection, Taken, Ticket, Time, Waitable, Wakes, random::Random,
 };
 
 /// What somebody asks of a [`Gate`].
@@ -145,6 +147,8 @@ pub struct Gate<W> {
     departures: Departures,
     is_dry_run: bool,
     is_closed: bool,
+    sampling: Sampling,
+    random: Random,
     /// Which life this is; permits of an earlier one release nothing.
     epoch: u32,
     now: Time,
@@ -191,6 +195,8 @@ impl<W> Gate<W> {
             departures: Departures::new(),
             is_dry_run: false,
             is_closed: false,
+            sampling: Sampling::new(),
+            random: Random::new(config.seed),
             epoch: 0,
             now: Time::ZERO,
             owed: 0.0,
@@ -776,7 +782,9 @@ impl<W> Gate<W> {
     fn begin(&mut self, ask: &GateAsk<'_>) -> Option<Permit> {
         let mut permit = self.limit.admit(self.now, &ask.ask)?;
         self.queue.expire(self.now);
-        let work = self.queue.begin_at_once(&ask.offer(None));
+        // Whoever does not wait, where nobody does, says little about the line.
+        let is_noted = !self.seats.is_empty() || self.sampling.is_due(self.now);
+        let work = self.queue.begin_at_once(&ask.offer(None), is_noted);
         permit.operation = work.operation();
         self.hold(&mut permit, ask.ask.criticality);
         self.admitted += 1;
@@ -803,7 +811,11 @@ impl<W> Gate<W> {
     fn end(&mut self, now: Time, permit: Permit, operation: Option<&str>, outcome: Outcome) {
         self.let_go(&permit);
         let work = self.queue.work_since(permit.started, permit.operation, operation);
-        self.queue.finish(now, work, outcome == Outcome::Success);
+        if self.sampling.takes(now, &mut self.random) {
+            self.queue.finish(now, work, outcome == Outcome::Success);
+        } else {
+            self.queue.abandon(work);
+        }
         self.limit.release(now, permit, operation, outcome);
     }
 

@@ -335,10 +335,11 @@ impl<T> CoDelQueue<T> {
     }
 
     /// Begins to time work that came and had not to wait, after
-    /// [`expire`](Self::expire).
+    /// [`expire`](Self::expire); taken note of as an arrival if it `is_noted`.
     #[inline]
-    pub(crate) fn begin_at_once(&mut self, offer: &Offer<'_>) -> Work {
-        let (operation, _) = self.meet(offer);
+    pub(crate) fn begin_at_once(&mut self, offer: &Offer<'_>, is_noted: bool) -> Work {
+        let operation =
+            if is_noted { self.meet(offer).0 } else { self.operations.enter(offer.operation) };
         self.working += 1;
         self.load.note_workers(self.working);
         Work { operation, started: self.now, epoch: self.epoch }
