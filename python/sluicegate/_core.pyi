@@ -257,6 +257,7 @@ class Gate:
         key: str | None = None,
         tokens: float | None = None,
         operation: str | None = None,
+        inner: Gate | None = None,
     ) -> Permit | Rejection:
         """Admit now or reject now; never waits, and overtakes nobody who waits.
 
@@ -268,6 +269,8 @@ class Gate:
                 the same ones for a while.
             tokens: How much of the rate it costs, from 0 to the burst; default: 1.
             operation: What kind of work it is for.
+            inner: The gate of a part, such as a slow route, which is asked first and for the
+                same. A refusal by either leaves nothing taken of the other, and the permit is one.
 
         Returns:
             A `Permit`, or a falsy `Rejection`.
@@ -283,6 +286,7 @@ class Gate:
         key: str | None = None,
         tokens: float | None = None,
         operation: str | None = None,
+        inner: Gate | None = None,
     ) -> Acquire:
         """Wait in line if need be, in `async with`, `await`, or in a thread `with`.
 
@@ -293,6 +297,7 @@ class Gate:
             key: As in `try_acquire()`.
             tokens: As in `try_acquire()`.
             operation: As in `try_acquire()`.
+            inner: As in `try_acquire()`. Who waits for the inner one holds nothing of this one.
 
         Raises:
             Rejected: If it is not admitted, with the reason.
@@ -310,6 +315,7 @@ class Gate:
         key: str | None = None,
         tokens: float | None = None,
         operation: str | None = None,
+        inner: Gate | None = None,
     ) -> Permit:
         """Wait in line if need be, in this thread, which lets other threads run.
 
@@ -320,6 +326,7 @@ class Gate:
             key: As in `try_acquire()`.
             tokens: As in `try_acquire()`.
             operation: As in `try_acquire()`.
+            inner: As in `try_acquire()`. Who waits for the inner one holds nothing of this one.
 
         Raises:
             Rejected: If it is not admitted, with the reason.

@@ -7,8 +7,9 @@ use super::gate::Gate;
 use super::limiter::BaseLimiter;
 use super::operation::Operation;
 use super::permit::{self, Permit};
+use super::slot::Slot;
 use super::wait::{
-    self, Done, Joined, NEW, OVER, Quest, REFUSED, Stage, Words, refuse_on_event_loop,
+    self, Claimed, Done, Joined, NEW, OVER, Quest, REFUSED, Stage, Words, refuse_on_event_loop,
 };
 use super::waiter::{Station, Waiter};
 use crate::primitives::{
@@ -68,6 +69,8 @@ pub(crate) trait Admits: Station {
     fn classify(&self, exception: &Bound<'_, PyAny>) -> Outcome {
         permit::classify(exception)
     }
+    /// Takes back what was not used, as if it had never been given.
+    fn annul(&self, py: Python<'_>, right: Right, tokens: f64) -> PyResult<()>;
     /// Charges what was not charged at the admission, or gives it back if it is negative.
     fn charge(&self, py: Python<'_>, tokens: f64) -> PyResult<()>;
     fn count_stray_release(&self);
@@ -115,9 +118,10 @@ impl Acquire {
         limiter: Limiter,
         asked: Asked,
         operation: Option<Py<PyString>>,
+        inner: Option<Box<Inner>>,
     ) -> PyClassInitializer<Self> {
         let wish = Self { asked, stage: Stage::new() };
-        let permit = Permit::vacant(limiter, asked.tokens, operation);
+        let permit = Permit::vacant(limiter, asked.tokens, operation, inner);
         PyClassInitializer::from(permit).add_subclass(wish)
     }
 
@@ -125,14 +129,23 @@ impl Acquire {
     /// permit.
     fn step<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Option<Bound<'py, PyAny>>> {
         let wish = permit.wish(&self.asked);
-        wait::step(py, &wish, &self.stage, permit.place(), |right| {
+        let step = wait::step(py, &wish, &self.stage, permit.place(), |right| {
             permit.fill(right);
             Ok(())
-        })
+        });
+        match step {
+            Err(error) if wish.inner.is_some() => {
+                permit.annul_inner(py)?;
+                Err(error)
+            }
+            step => step,
+        }
     }
 
     fn end(&self, py: Python<'_>, permit: &Permit) -> PyResult<()> {
-        wait::end(py, &**permit.limiter(), &self.stage, permit.place())
+        let wish = permit.wish(&self.asked);
+        wait::end(py, wish.station(), &self.stage, permit.place())?;
+        if permit.is_vacant() { permit.annul_inner(py) } else { Ok(()) }
     }
 }
 
@@ -147,6 +160,20 @@ pub(crate) struct Wish<'a> {
     pub(crate) limiter: &'a Limiter,
     pub(crate) asked: &'a Asked,
     pub(crate) operation: &'a Operation,
+    pub(crate) inner: Option<&'a Inner>,
+}
+
+/// A gate that is asked before another one, of which it guards a part.
+pub(crate) struct Inner {
+    pub(crate) limiter: Limiter,
+    pub(crate) asked: Asked,
+    pub(crate) right: Slot<Right>,
+}
+
+impl Inner {
+    pub(crate) fn new(limiter: Limiter, asked: Asked) -> Self {
+        Self { limiter, asked, right: Slot::vacant() }
+    }
 }
 
 impl Quest for Wish<'_> {
@@ -157,14 +184,38 @@ impl Quest for Wish<'_> {
     }
 
     fn station(&self) -> &dyn Station {
-        &**self.limiter
+        match self.pending() {
+            Some(inner) => &*inner.limiter,
+            None => &**self.limiter,
+        }
     }
 
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Right>> {
+        if let Some(inner) = self.pending() {
+            match inner.limiter.admit(py, &inner.asked, self.operation)? {
+                Some(right) => inner.right.fill(right),
+                None => return Ok(None),
+            }
+        }
         self.limiter.admit(py, self.asked, self.operation)
     }
 
     fn join(&self, py: Python<'_>, home: Home, waiter: Waiter) -> PyResult<Joined<Right>> {
+        if let Some(inner) = self.pending() {
+            let mut asked = inner.asked;
+            asked.ask.home = Some(home);
+            return match inner.limiter.join(py, &asked, self.operation, waiter)? {
+                Admission::Admitted(right) => {
+                    inner.right.fill(right);
+                    let right = self.limiter.admit(py, self.asked, self.operation)?;
+                    Ok(right.map_or(Joined::Again, Joined::Gained))
+                }
+                Admission::Waiting(ticket) => Ok(Joined::Waiting(ticket)),
+                Admission::Rejected(refusal) => {
+                    Err(inner.limiter.refused(py, &inner.asked, self.operation, refusal))
+                }
+            };
+        }
         let mut asked = *self.asked;
         asked.ask.home = Some(home);
         match self.limiter.join(py, &asked, self.operation, waiter)? {
@@ -174,16 +225,34 @@ impl Quest for Wish<'_> {
         }
     }
 
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Right>> {
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Right>> {
+        if let Some(inner) = self.pending() {
+            return match inner.limiter.claim(py, ticket)? {
+                Claim::Admitted(right) => {
+                    inner.right.fill(right);
+                    let right = self.limiter.admit(py, self.asked, self.operation)?;
+                    Ok(right.map_or(Claimed::Again, Claimed::Gained))
+                }
+                Claim::Waiting => Ok(Claimed::Waiting),
+                Claim::Rejected(refusal) => {
+                    Err(inner.limiter.refused(py, &inner.asked, self.operation, refusal))
+                }
+            };
+        }
         match self.limiter.claim(py, ticket)? {
-            Claim::Admitted(right) => Ok(Some(right)),
-            Claim::Waiting => Ok(None),
+            Claim::Admitted(right) => Ok(Claimed::Gained(right)),
+            Claim::Waiting => Ok(Claimed::Waiting),
             Claim::Rejected(refusal) => Err(self.refused(py, refusal)),
         }
     }
 }
 
 impl Wish<'_> {
+    /// The inner gate, while it has not admitted.
+    fn pending(&self) -> Option<&Inner> {
+        self.inner.filter(|inner| !inner.right.is_there())
+    }
+
     fn refused(&self, py: Python<'_>, refusal: Refusal) -> PyErr {
         self.limiter.refused(py, self.asked, self.operation, refusal)
     }
@@ -195,10 +264,10 @@ pub(crate) fn acquire_blocking(
     limiter: Limiter,
     asked: &Asked,
     operation: Option<Py<PyString>>,
+    inner: Option<Box<Inner>>,
 ) -> PyResult<Permit> {
-    let permit = Permit::vacant(limiter, asked.tokens, operation);
-    let right = wait::block(py, &permit.wish(asked))?;
-    permit.fill(right);
+    let permit = Permit::vacant(limiter, asked.tokens, operation, inner);
+    permit.block(py, asked)?;
     Ok(permit)
 }
 
@@ -276,7 +345,7 @@ impl Acquire {
             return Err(error);
         }
         this.stage.finish(&WORDS)?;
-        permit.fill(wait::block(py, &permit.wish(&this.asked))?);
+        permit.block(py, &this.asked)?;
         Ok(slf)
     }
 

@@ -8,7 +8,7 @@ use super::clock::Clock;
 use super::given::Given;
 use super::names::Names;
 use super::shared::{Hosted, Shared};
-use super::wait::{self, Joined, Quest, Words, refuse_on_event_loop};
+use super::wait::{self, Claimed, Joined, Quest, Words, refuse_on_event_loop};
 use super::wait_for::{Errand, Wait};
 use super::waiter::{self, Station, Waiter};
 use super::{config, imports};
@@ -303,7 +303,7 @@ impl Quest for Wish {
         }
     }
 
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Py<PyAny>>> {
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Py<PyAny>>> {
         let (taking, delivered) =
             self.bucket().core.change_surely(py, |state, now| state.claim(now, ticket));
         if let Err(error) = delivered {
@@ -312,8 +312,8 @@ impl Quest for Wish {
             return Err(error);
         }
         match taking {
-            Taking::Taken { .. } => Ok(Some(py.None())),
-            Taking::Waiting(_) => Ok(None),
+            Taking::Taken { .. } => Ok(Claimed::Gained(py.None())),
+            Taking::Waiting(_) => Ok(Claimed::Waiting),
             Taking::Refused(Reason::Wait) => Err(self.timed_out(py)),
             Taking::Refused(_) => Err(wait::from_before_a_fork()),
         }

@@ -190,7 +190,7 @@ impl BaseLimiter {
         slf.get().refuse_if_given_away(slf.py())?;
         let ask = config::ask(cost.get(), config::timeout(timeout)?)?;
         let operation = config::text("operation", operation)?;
-        Py::new(slf.py(), Acquire::new(limiter(slf), ask.into(), operation))
+        Py::new(slf.py(), Acquire::new(limiter(slf), ask.into(), operation, None))
     }
 
     /// Wait in line in this thread, which lets other threads run.
@@ -210,7 +210,7 @@ impl BaseLimiter {
             "acquire_sync(), or a function that is not async under guard(),",
             "await acquire(), or an async function",
         )?;
-        acquire_blocking(py, limiter(slf), &ask.into(), operation)
+        acquire_blocking(py, limiter(slf), &ask.into(), operation, None)
     }
 
     /// What it is called in rejections, snapshots and metrics.
@@ -370,6 +370,11 @@ impl<P: Limits> Admits for Shared<P> {
         imports::timed_out(py, format!("no permit of {name:?} within {span} s"))
     }
 
+    /// No limiter is inside of another.
+    fn annul(&self, py: Python<'_>, right: Right, _tokens: f64) -> PyResult<()> {
+        self.release(py, right, None, Outcome::Ignored)
+    }
+
     /// There is no rate.
     fn charge(&self, _py: Python<'_>, _tokens: f64) -> PyResult<()> {
         Ok(())
@@ -401,7 +406,7 @@ impl<P: Limits> LimiterCore for Shared<P> {
         };
         match answer {
             Ok(right) => {
-                let permit = Permit::new(limiter(owner), right, 0.0, operation);
+                let permit = Permit::new(limiter(owner), right, 0.0, operation, None);
                 Ok(Py::new(py, permit)?.into_any())
             }
             Err(refusal) => {

@@ -8,11 +8,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::acquire::{Asked, Limiter, Wish};
+use super::acquire::{Asked, Inner, Limiter, Wish};
 use super::given::Given;
 use super::operation::Operation;
 use super::slot::Slot;
-use super::wait::Place;
+use super::wait::{self, Place};
 use super::{config, exit, imports};
 use crate::primitives::{Outcome, Permit as Right};
 
@@ -32,6 +32,8 @@ pub(crate) struct Permit {
     /// What of the rate is charged for it, as the bits of a number.
     tokens: AtomicU64,
     holds: Holds,
+    /// What an inner gate gave for the same work.
+    inner: Option<Box<Inner>>,
 }
 
 const NOT_SET: u8 = u8::MAX;
@@ -42,14 +44,20 @@ impl Permit {
         right: Right,
         tokens: f64,
         operation: Option<Py<PyString>>,
+        inner: Option<Box<Inner>>,
     ) -> Self {
         let waited = nanos(right.waited());
-        Self::with(limiter, Slot::full(right), waited, tokens, operation)
+        Self::with(limiter, Slot::full(right), waited, tokens, operation, inner)
     }
 
     /// A permit that is still to be filled: an [`Acquire`](super::acquire::Acquire).
-    pub(crate) fn vacant(limiter: Limiter, tokens: f64, operation: Option<Py<PyString>>) -> Self {
-        Self::with(limiter, Slot::vacant(), 0, tokens, operation)
+    pub(crate) fn vacant(
+        limiter: Limiter,
+        tokens: f64,
+        operation: Option<Py<PyString>>,
+        inner: Option<Box<Inner>>,
+    ) -> Self {
+        Self::with(limiter, Slot::vacant(), 0, tokens, operation, inner)
     }
 
     fn with(
@@ -58,6 +66,7 @@ impl Permit {
         waited: u64,
         tokens: f64,
         operation: Option<Py<PyString>>,
+        inner: Option<Box<Inner>>,
     ) -> Self {
         Self {
             limiter,
@@ -68,6 +77,7 @@ impl Permit {
             operation: Operation::new(operation),
             tokens: AtomicU64::new(tokens.to_bits()),
             holds: Holds::default(),
+            inner,
         }
     }
 
@@ -98,7 +108,32 @@ impl Permit {
     }
 
     pub(crate) fn wish<'a>(&'a self, asked: &'a Asked) -> Wish<'a> {
-        Wish { limiter: &self.limiter, asked, operation: &self.operation }
+        let inner = self.inner.as_deref();
+        Wish { limiter: &self.limiter, asked, operation: &self.operation, inner }
+    }
+
+    /// Waits in this thread until it is filled.
+    pub(crate) fn block(&self, py: Python<'_>, asked: &Asked) -> PyResult<()> {
+        match wait::block(py, &self.wish(asked)) {
+            Ok(right) => {
+                self.fill(right);
+                Ok(())
+            }
+            Err(error) => self.annul_inner(py).and(Err(error)),
+        }
+    }
+
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.right.is_vacant()
+    }
+
+    /// The outer gate did not admit: what the inner one gave goes back unused.
+    pub(crate) fn annul_inner(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        match inner.right.take() {
+            Some(right) => inner.limiter.annul(py, right, inner.asked.tokens),
+            None => Ok(()),
+        }
     }
 
     /// Gives back with an outcome, unless one was set; or notes it, if the work goes on
@@ -122,7 +157,20 @@ impl Permit {
             return Ok(());
         };
         let outcome = self.chosen_outcome().unwrap_or_else(classify);
-        self.limiter.release(py, right, Some(&self.operation), outcome)
+        let released = self.limiter.release(py, right, Some(&self.operation), outcome);
+        if self.inner.is_none() {
+            return released;
+        }
+        released.and(self.release_inner(py, outcome))
+    }
+
+    #[cold]
+    fn release_inner(&self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        match inner.right.take() {
+            Some(right) => inner.limiter.release(py, right, Some(&self.operation), outcome),
+            None => Ok(()),
+        }
     }
 
     fn chosen_outcome(&self) -> Option<Outcome> {
@@ -245,7 +293,9 @@ impl Permit {
             return Err(PyRuntimeError::new_err("nothing to settle: it was not acquired yet"));
         }
         let charged = f64::from_bits(self.tokens.swap(tokens.to_bits(), Ordering::Relaxed));
-        self.limiter.charge(py, tokens - charged)
+        let more = tokens - charged;
+        self.limiter.charge(py, more)?;
+        self.inner.as_ref().map_or(Ok(()), |inner| inner.limiter.charge(py, more))
     }
 
     /// Hold it until a future is done, too: for work in a thread that goes on although
@@ -291,7 +341,8 @@ impl Permit {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.limiter.traverse(&visit)
+        self.limiter.traverse(&visit)?;
+        self.inner.as_ref().map_or(Ok(()), |inner| inner.limiter.traverse(&visit))
     }
 }
 
@@ -299,13 +350,19 @@ impl Drop for Permit {
     fn drop(&mut self) {
         // Collected while it waits: by a loop that was closed under it.
         if let Some(ticket) = self.place.take_mut() {
-            in_destructor(|py| self.limiter.cancel(py, ticket));
+            let inner = self.inner.as_ref().filter(|inner| !inner.right.is_there());
+            let limiter = inner.map_or(&self.limiter, |inner| &inner.limiter);
+            in_destructor(|py| limiter.cancel(py, ticket));
+        }
+        if self.inner.is_some() && self.right.is_vacant() {
+            in_destructor(|py| self.annul_inner(py));
         }
         // Collected unreleased.
         if let Some(right) = self.right.take_mut() {
             in_destructor(|py| {
                 let name = self.limiter.name().bind(py).to_string();
                 self.limiter.release(py, right, Some(&self.operation), Outcome::Ignored)?;
+                self.release_inner(py, Outcome::Ignored)?;
                 let text = format!("a permit of {name:?} was never released; it is given back now");
                 let text = CString::new(text).unwrap_or_default();
                 PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &text, 1)

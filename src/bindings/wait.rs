@@ -26,20 +26,36 @@ pub(crate) trait Quest {
     /// decides.
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Self::Gain>>;
     fn join(&self, py: Python<'_>, home: Home, waiter: Waiter) -> PyResult<Joined<Self::Gain>>;
-    /// `None` if it waits on.
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Self::Gain>>;
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Self::Gain>>;
 }
 
 pub(crate) enum Joined<G> {
     Gained(G),
     Waiting(Ticket),
+    /// It got the first of two things, and is to join again for the second.
+    Again,
+}
+
+/// What came of a wait.
+pub(crate) enum Claimed<G> {
+    Gained(G),
+    /// It waits on.
+    Waiting,
+    /// As of [`Joined::Again`]; the ticket is used up.
+    Again,
+}
+
+impl<G> From<Option<G>> for Claimed<G> {
+    fn from(gained: Option<G>) -> Self {
+        gained.map_or(Self::Waiting, Self::Gained)
+    }
 }
 
 impl<G> Joined<G> {
     pub(crate) fn gained(self) -> Option<G> {
         match self {
             Self::Gained(gained) => Some(gained),
-            Self::Waiting(_) => None,
+            Self::Waiting(_) | Self::Again => None,
         }
     }
 }
@@ -147,7 +163,7 @@ pub(crate) fn step<'py, Q: Quest + ?Sized>(
     }
     let step = match at {
         STARTED => begin(py, quest, stage, place),
-        WAITING => claim(py, quest, place),
+        WAITING => claim(py, quest, stage, place),
         _ => {
             let text = format!("{} is awaited, not stepped", quest.words().call);
             return Err(PyRuntimeError::new_err(text));
@@ -192,17 +208,20 @@ fn join<'py, Q: Quest + ?Sized>(
             format!("{waiting} needs a running asyncio event loop; elsewhere use {elsewhere}");
         PyRuntimeError::new_err(text)
     })?;
-    let (waiter, future) = waiter::task_waiter(&event_loop)?;
     let home = waiter::home_of(event_loop.as_unbound());
-    match quest.join(py, home, waiter)? {
-        Joined::Gained(gained) => Ok(Step::Gained(gained)),
-        Joined::Waiting(ticket) => {
-            place.put(ticket);
-            stage.0.store(WAITING, Ordering::Relaxed);
-            quest.station().watch(py, &event_loop)?;
-            match suspend(&future)? {
-                Some(yielded) => Ok(Step::Yield(yielded)),
-                None => claim(py, quest, place),
+    loop {
+        let (waiter, future) = waiter::task_waiter(&event_loop)?;
+        match quest.join(py, home, waiter)? {
+            Joined::Gained(gained) => return Ok(Step::Gained(gained)),
+            Joined::Again => {}
+            Joined::Waiting(ticket) => {
+                place.put(ticket);
+                stage.0.store(WAITING, Ordering::Relaxed);
+                quest.station().watch(py, &event_loop)?;
+                return match suspend(&future)? {
+                    Some(yielded) => Ok(Step::Yield(yielded)),
+                    None => claim(py, quest, stage, place),
+                };
             }
         }
     }
@@ -211,6 +230,7 @@ fn join<'py, Q: Quest + ?Sized>(
 fn claim<'py, Q: Quest + ?Sized>(
     py: Python<'py>,
     quest: &Q,
+    stage: &Stage,
     place: &Place,
 ) -> PyResult<Step<'py, Q::Gain>> {
     loop {
@@ -219,12 +239,15 @@ fn claim<'py, Q: Quest + ?Sized>(
         let Some(ticket) = place.take() else {
             return Err(awaited_twice(quest.words()));
         };
-        let claim = quest.claim(py, ticket);
-        if let Ok(Some(gained)) = claim {
-            return Ok(Step::Gained(gained));
+        match quest.claim(py, ticket) {
+            Ok(Claimed::Gained(gained)) => return Ok(Step::Gained(gained)),
+            Ok(Claimed::Again) => return join(py, quest, stage, place),
+            Ok(Claimed::Waiting) => place.put(ticket),
+            Err(error) => {
+                place.put(ticket);
+                return Err(error);
+            }
         }
-        place.put(ticket);
-        claim?;
         let event_loop = imports::running_loop(py)?
             .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
         let (waiter, future) = waiter::task_waiter(&event_loop)?;
@@ -263,20 +286,36 @@ pub(crate) fn block<Q: Quest + ?Sized>(py: Python<'_>, quest: &Q) -> PyResult<Q:
     if let Some(gained) = quest.attempt(py)? {
         return Ok(gained);
     }
-    let station = quest.station();
     let parker = Arc::new(Parker::default());
-    let waiter = Waiter::Thread(parker.clone());
-    let ticket = match quest.join(py, waiter::home_of_thread(), waiter)? {
-        Joined::Gained(gained) => return Ok(gained),
-        Joined::Waiting(ticket) => ticket,
-    };
+    loop {
+        let waiter = Waiter::Thread(parker.clone());
+        let ticket = match quest.join(py, waiter::home_of_thread(), waiter)? {
+            Joined::Gained(gained) => return Ok(gained),
+            Joined::Again => continue,
+            Joined::Waiting(ticket) => ticket,
+        };
+        if let Some(gained) = block_for(py, quest, ticket, &parker)? {
+            return Ok(gained);
+        }
+    }
+}
+
+/// The same from the line on; `None` if it is to join again.
+fn block_for<Q: Quest + ?Sized>(
+    py: Python<'_>,
+    quest: &Q,
+    ticket: Ticket,
+    parker: &Arc<Parker>,
+) -> PyResult<Option<Q::Gain>> {
+    let station = quest.station();
     let end = loop {
-        if let Err(error) = waiter::park(py, station, &parker) {
+        if let Err(error) = waiter::park(py, station, parker) {
             break Err(error);
         }
         match quest.claim(py, ticket) {
-            Ok(Some(gained)) => return Ok(gained),
-            Ok(None) => {
+            Ok(Claimed::Gained(gained)) => return Ok(Some(gained)),
+            Ok(Claimed::Again) => return Ok(None),
+            Ok(Claimed::Waiting) => {
                 if !station.renew(ticket, Waiter::Thread(parker.clone())) {
                     parker.unpark();
                 }

@@ -176,12 +176,6 @@ impl Shared<Primitive<Waiter>> {
         Ok(None)
     }
 
-    /// Takes back what nobody hears of.
-    fn annul(&self, py: Python<'_>, right: Right, tokens: f64) -> PyResult<()> {
-        let annulled = self.change_surely(py, |state, now| ((), state.annul(now, right))).1;
-        annulled.and(give_back(py, self, tokens))
-    }
-
     /// A rejection as Python has it.
     pub(crate) fn rejection(
         &self,
@@ -318,6 +312,11 @@ impl Admits for Shared<Primitive<Waiter>> {
                 permit::classify(exception)
             }
         }
+    }
+
+    fn annul(&self, py: Python<'_>, right: Right, tokens: f64) -> PyResult<()> {
+        let annulled = self.change_surely(py, |state, now| ((), state.annul(now, right))).1;
+        annulled.and(give_back(py, self, tokens))
     }
 
     fn charge(&self, py: Python<'_>, tokens: f64) -> PyResult<()> {

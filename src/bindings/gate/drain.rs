@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use super::Gate;
-use crate::bindings::wait::{Joined, Quest, Words};
+use crate::bindings::wait::{Claimed, Joined, Quest, Words};
 use crate::bindings::wait_for::Errand;
 use crate::bindings::waiter::{Station, Waiter};
 use crate::primitives::{Home, Ticket, Wakes};
@@ -74,11 +74,11 @@ impl Quest for Drain {
         }
     }
 
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Py<PyAny>>> {
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Py<PyAny>>> {
         let core = self.gate.get().core();
         let (answer, delivered) =
             core.change_surely(py, |state, now| state.claim_drain(now, ticket));
-        delivered.map(|()| answer.map(|is_drained| Self::answer(py, is_drained)))
+        delivered.map(|()| answer.map(|is_drained| Self::answer(py, is_drained)).into())
     }
 }
 

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyString};
 use self::core::{Around, Core};
 use drain::Drain;
 
-use super::acquire::{Acquire, Asked, Limiter, acquire_blocking};
+use super::acquire::{Acquire, Asked, Inner, Limiter, acquire_blocking};
 use super::bucket::TokenBucket;
 use super::clock::Clock;
 use super::given::Given;
@@ -89,8 +89,8 @@ impl Gate {
 
     /// Admit now or reject now; never waits, and overtakes nobody who waits.
     #[pyo3(
-        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None),
-        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None)"
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None)"
     )]
     #[allow(clippy::too_many_arguments)] // keywords
     fn try_acquire(
@@ -101,13 +101,34 @@ impl Gate {
         key: Option<&Bound<'_, PyAny>>,
         tokens: Option<&Bound<'_, PyAny>>,
         operation: Option<&Bound<'_, PyAny>>,
+        inner: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let (asked, operation) =
             this.asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
-        match this.core.try_acquire(py, &asked, operation.as_ref())? {
+        let inner = inner_of(slf, &asked, inner)?;
+        if let Some(inner) = &inner
+            && let Limiter::Gate(gate) = &inner.limiter
+        {
+            let core = &gate.get().core;
+            match core.try_acquire(py, &inner.asked, operation.as_ref())? {
+                Ok(right) => inner.right.fill(right),
+                Err(refusal) => {
+                    let rejection = core.rejection(py, refusal, operation.as_ref());
+                    return Ok(Py::new(py, rejection)?.into_any());
+                }
+            }
+        }
+        let answer = this.core.try_acquire(py, &asked, operation.as_ref());
+        if !matches!(answer, Ok(Ok(_)))
+            && let Some(inner) = &inner
+            && let Some(right) = inner.right.take()
+        {
+            inner.limiter.annul(py, right, inner.asked.tokens)?;
+        }
+        match answer? {
             Ok(right) => {
-                let permit = Permit::new(limiter(slf), right, asked.tokens, operation);
+                let permit = Permit::new(limiter(slf), right, asked.tokens, operation, inner);
                 Ok(Py::new(py, permit)?.into_any())
             }
             Err(refusal) => {
@@ -119,8 +140,8 @@ impl Gate {
 
     /// Wait in line if need be, in `async with`, `await`, or in a thread `with`.
     #[pyo3(
-        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None),
-        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None)"
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None)"
     )]
     #[allow(clippy::too_many_arguments)] // keywords
     fn acquire(
@@ -131,17 +152,19 @@ impl Gate {
         key: Option<&Bound<'_, PyAny>>,
         tokens: Option<&Bound<'_, PyAny>>,
         operation: Option<&Bound<'_, PyAny>>,
+        inner: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Acquire>> {
         let py = slf.py();
         let (asked, operation) =
             slf.get().asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
-        Py::new(py, Acquire::new(limiter(slf), asked, operation))
+        let inner = inner_of(slf, &asked, inner)?;
+        Py::new(py, Acquire::new(limiter(slf), asked, operation, inner))
     }
 
     /// Wait in line if need be, in this thread, which lets other threads run.
     #[pyo3(
-        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None),
-        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None)"
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None)"
     )]
     #[allow(clippy::too_many_arguments)] // keywords
     fn acquire_sync(
@@ -152,6 +175,7 @@ impl Gate {
         key: Option<&Bound<'_, PyAny>>,
         tokens: Option<&Bound<'_, PyAny>>,
         operation: Option<&Bound<'_, PyAny>>,
+        inner: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Permit> {
         let py = slf.py();
         let (asked, operation) =
@@ -161,7 +185,8 @@ impl Gate {
             "acquire_sync(), or a function that is not async under guard(),",
             "await acquire(), or an async function",
         )?;
-        acquire_blocking(py, limiter(slf), &asked, operation)
+        let inner = inner_of(slf, &asked, inner)?;
+        acquire_blocking(py, limiter(slf), &asked, operation, inner)
     }
 
     /// Change what is given; `None` leaves it as it is.
@@ -331,15 +356,43 @@ impl Gate {
         if !(0.0..=1e9).contains(&number) {
             return Err(PyValueError::new_err(format!("tokens must be {RANGE}, got {number}")));
         }
-        if let (Some(rate), Ok(ask)) = (&self.core.listener().rate, TokenAsk::new(number)) {
-            rate.get().core().with(|state| state.check(&ask))?;
-        }
+        self.check_tokens(number)?;
         Ok(number)
+    }
+
+    fn check_tokens(&self, tokens: f64) -> PyResult<()> {
+        match (&self.core.listener().rate, TokenAsk::new(tokens)) {
+            (Some(rate), Ok(ask)) => Ok(rate.get().core().with(|state| state.check(&ask))?),
+            _ => Ok(()),
+        }
     }
 }
 
 fn limiter(owner: &Bound<'_, Gate>) -> Limiter {
     Limiter::Gate(owner.clone().unbind())
+}
+
+/// The gate of a part, which is asked first, for the same.
+fn inner_of(
+    outer: &Bound<'_, Gate>,
+    asked: &Asked,
+    inner: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Box<Inner>>> {
+    const RANGE: &str = "another Gate, or None";
+    let Some(inner) = inner else { return Ok(None) };
+    let Ok(gate) = inner.cast::<Gate>() else {
+        return Err(config::wrong_type("inner", RANGE, inner));
+    };
+    if gate.is(outer) {
+        return Err(PyValueError::new_err(format!("inner must be {RANGE}, got the same one")));
+    }
+    let mut asked = *asked;
+    if let Some(deadline) = asked.deadline {
+        let left = deadline.since(outer.get().core.now(outer.py())?);
+        asked.deadline = Some(gate.get().core.now(outer.py())?.after(left));
+    }
+    gate.get().check_tokens(asked.tokens)?;
+    Ok(Some(Box::new(Inner::new(limiter(gate), asked))))
 }
 
 fn limit_of(limit: Option<&Bound<'_, PyAny>>) -> PyResult<GateLimit> {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::CoDelQueue;
 use super::core::{Answer, Core, Terms};
 use super::take::Take;
-use crate::bindings::wait::{self, Joined, Quest, Words};
+use crate::bindings::wait::{self, Claimed, Joined, Quest, Words};
 use crate::bindings::wait_for::Errand;
 use crate::bindings::waiter::{Station, Waiter};
 use crate::bindings::{exit, imports};
@@ -110,11 +110,11 @@ impl Quest for Get {
         gained.map(Joined::Gained).ok_or_else(|| PyRuntimeError::new_err("nobody to wake"))
     }
 
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Py<PyAny>>> {
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Py<PyAny>>> {
         let answer = self
             .core()
             .taking_surely(py, self.is_timed(), |items, now| items.claim_item(now, ticket))?;
-        self.gained(py, answer)
+        self.gained(py, answer).map(Claimed::from)
     }
 }
 
@@ -244,13 +244,13 @@ impl Quest for Putting {
         joined.ok_or_else(|| PyRuntimeError::new_err("nobody to wake"))
     }
 
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Option<Py<PyAny>>> {
+    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Py<PyAny>>> {
         let offer = self.offer();
         let item = self.take_item()?;
         let put = self
             .core()
             .putting_surely(py, |items, now| items.claim_room(now, ticket, item, &offer))?;
-        Ok(self.gained(py, put)?.and_then(Joined::gained))
+        Ok(self.gained(py, put)?.and_then(Joined::gained).into())
     }
 }
 
