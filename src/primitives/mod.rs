@@ -26,6 +26,7 @@ mod queue;
 pub(crate) mod random;
 mod refill;
 mod rejection;
+mod retry_after;
 mod retry_budget;
 mod semaphore;
 mod service;
@@ -61,6 +62,7 @@ pub use queue::{
 };
 pub use refill::MAX_TOKENS;
 pub use rejection::{Reason, Rejection};
+pub use retry_after::RetryAfter;
 pub use retry_budget::{RetryBudget, RetryBudgetConfig, RetryBudgetSnapshot, RetryPermit};
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
 pub use service::{Certainty, ServiceEstimate};
