@@ -9,6 +9,7 @@ mod bucket;
 mod classic;
 mod codel;
 mod criticality;
+mod episodes;
 mod error;
 mod gate;
 pub mod gradient;
@@ -46,6 +47,7 @@ pub use bucket::{BucketSnapshot, Taking, TokenAsk, TokenBucket};
 pub use classic::ClassicLimiter;
 pub use codel::Codel;
 pub use criticality::Criticality;
+pub use episodes::{Episodes, Rejecting, Tally};
 pub use error::ConfigError;
 pub use gate::{
     Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, GateSnapshot, MAX_WAIT, Rate,
