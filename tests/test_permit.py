@@ -22,14 +22,12 @@ from sluicegate import (
     Rejected,
     Rejection,
     SemaphoreLimiter,
-    SluicegateError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.timeout(20)
-PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 
 class RejectedInTime(Rejected, TimeoutError):
@@ -292,82 +290,6 @@ def test_an_acquire_that_is_never_used_warns() -> None:
         del wish
     assert limiter.in_flight == 0
     limiter.acquire_sync().release()
-
-
-def test_with_over_a_rejection_says_why() -> None:
-    limiter = SemaphoreLimiter(2, name="api")
-    with take(limiter, 2), pytest.raises(Rejected) as raised, limiter.try_acquire():
-        pytest.fail("it must not run")
-    error = raised.value
-    assert isinstance(error, SluicegateError)
-    assert error.reason is Reason.LIMIT
-    assert error.retry_after is None
-    assert error.rejection == refused_by("api")
-    assert str(error) == "'api' rejected CRITICAL work: limit (2 in flight, 0 waiting, limit 2)"
-
-
-def refused_by(name: str, in_flight: int = 2) -> Rejection:
-    limiter = SemaphoreLimiter(2, name=name)
-    with take(limiter, in_flight):
-        return refuse(limiter, 2)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_rejection_travels(protocol: int) -> None:
-    for rejection in (refused_by("api"), Rejection("api", "rate", 1.5, 0, 4.5, 4, 2)):
-        copy = pickle.loads(pickle.dumps(rejection, protocol))
-        assert type(copy) is Rejection
-        assert copy == rejection
-        assert hash(copy) == hash(rejection)
-        assert repr(copy) == repr(rejection)
-        assert not copy
-        error = pickle.loads(pickle.dumps(Rejected(rejection), protocol))
-        assert type(error) is Rejected
-        assert error.rejection == rejection
-        assert error
-        assert str(error) == str(Rejected(rejection))
-
-
-def test_a_rejection_is_a_falsy_value() -> None:
-    one, same, other = refused_by("api"), refused_by("api"), refused_by("api", 1)
-    assert not one
-    assert one == same
-    assert {one, same, other} == {one, other}
-    assert one != other
-    assert one != refused_by("other")
-    assert one != "api"
-    assert (one.gate, one.reason, one.criticality) == ("api", Reason.LIMIT, Criticality.CRITICAL)
-    assert (one.status, one.retry_after) == (503, None)
-    assert (one.limit, one.in_flight, one.waiting) == (2.0, 2, 0)
-    assert Rejection("api", Reason.RATE, 2.5).status == 429
-    assert str(Rejected(Rejection("api", "rate", 2.5))).endswith("; retry after 2.5 s")
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        ("api", "no such reason"),
-        ("api", "limit", -1.0),
-        ("api", "limit", float("nan")),
-        ("api", "limit", None, 4),
-        ("api", "limit", None, -1),
-        ("api", "limit", None, 2**70),
-    ],
-)
-def test_a_rejection_that_cannot_be(values: Any) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        Rejection(*values)
-
-
-@pytest.mark.parametrize("bad", [None, True, "2", 2.0])
-def test_the_criticality_of_a_rejection_is_one(bad: Any) -> None:
-    text = f"^criticality must be a Criticality, or its value from 0 to 3, got {bad!r}"
-    with pytest.raises(TypeError, match=text):
-        Rejection("api", "limit", criticality=bad)
-    for criticality in Criticality:
-        made = Rejection("api", "limit", criticality=criticality)
-        assert made.criticality is criticality
-        assert Rejection("api", "limit", criticality=int(criticality)) == made
 
 
 def test_a_snapshot_is_json_and_one_line() -> None:

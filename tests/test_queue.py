@@ -169,7 +169,7 @@ def test_a_rejection_says_what_was_rejected_and_how_full_it_was() -> None:
         assert rejection.criticality is SHEDDABLE
         assert (rejection.limit, rejection.in_flight, rejection.waiting) == (3.0, 1, 3)
         assert (rejection.retry_after, raised.value.retry_after) == (None, None)
-        text = "'jobs' rejected SHEDDABLE work: full (1 in flight, 3 waiting, limit 3)"
+        text = "queue 'jobs' rejected SHEDDABLE work: full (3 of 3 waiting, 1 in flight)"
         assert str(raised.value) == text
         queue.put_nowait("e", criticality=CRITICAL_PLUS)
     [(item, evicted)] = told

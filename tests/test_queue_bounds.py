@@ -245,6 +245,7 @@ def test_what_cannot_be_done_in_time_is_rejected() -> None:
     with pytest.raises(Rejected) as raised:
         queue.put_nowait("b", deadline=p95 - 0.001)
     assert raised.value.reason is Reason.DEADLINE
+    assert raised.value.rejection.time_left == pytest.approx(p95 - 0.001)
     queue.put_nowait("c", deadline=p95 + 0.2)
     clock.advance(0.199)
     assert told == []

@@ -103,7 +103,7 @@ def test_a_refusal_says_why() -> None:
     assert isinstance(rejection, Rejection)
     assert (rejection.gate, rejection.reason) == ("search", Reason.BUDGET)
     assert (rejection.limit, rejection.in_flight, rejection.retry_after) == (0, 0, None)
-    text = r"'search' rejected CRITICAL work: budget \(0 of 0 retries\)"
+    text = r"^retry budget 'search' rejected CRITICAL work: budget \(0 of 0 retries\)"
     with pytest.raises(Rejected, match=text), budget.try_retry():
         pytest.fail("it must not run")
 

@@ -234,7 +234,7 @@ def test_a_refusal_is_raised_before_the_call(kind: str) -> None:
     assert (rejection.gate, rejection.reason) == ("search", Reason.THROTTLED)
     assert rejection.criticality is Criticality.SHEDDABLE
     assert rejection.status == 503
-    assert str(raised.value) == "'search' rejected SHEDDABLE work: throttled"
+    assert str(raised.value) == "throttle 'search' rejected SHEDDABLE work: throttled"
     assert throttle.snapshot().rejected == {Criticality.SHEDDABLE: 1}
 
 

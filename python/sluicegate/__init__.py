@@ -18,7 +18,13 @@ from sluicegate._classify import Classify
 from sluicegate._clock import Clock, ManualClock
 from sluicegate._core import Acquire, Permit, Rejection, RetryPermit, Take, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
-from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
+from sluicegate._errors import (
+    DeadlineExceeded,
+    QueueClosed,
+    Rejected,
+    SluicegateError,
+    TimedOut,
+)
 from sluicegate._gate import Gate, GateSnapshot
 from sluicegate._gradient import GradientLimiter, GradientSnapshot
 from sluicegate._limiter import Limit, Limiter
@@ -44,6 +50,7 @@ __all__ = [
     "Clock",
     "CoDelQueue",
     "Criticality",
+    "DeadlineExceeded",
     "Gate",
     "GateSnapshot",
     "GradientLimiter",

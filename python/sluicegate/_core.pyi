@@ -55,7 +55,9 @@ def variants(path: str, json: str | None, /) -> list[tuple[str, int]]:
 class Rejection:
     """A refusal, as a falsy value: why, when to come back, and how full it was.
 
-    `with` over it raises `Rejected`, so that `with limiter.try_acquire():` says why it did not run.
+    `with` over it raises `Rejected`, so that `with limiter.try_acquire():` says why it did not run;
+    or `DeadlineExceeded`, which is one, where the reason is DEADLINE. As a string it is one line
+    for a log.
 
     Only here, where it is made by hand or from a pickle, a reason and a criticality may also be
     given by their value.
@@ -70,10 +72,23 @@ class Rejection:
         limit: float = 0.0,
         in_flight: int = 0,
         waiting: int = 0,
+        max_waiting: int | None = None,
+        operation: str | None = None,
+        kind: str = "gate",
+        threshold: int | None = None,
+        time_left: float | None = None,
     ) -> Self: ...
     @property
+    def kind(self) -> str:
+        """What rejected: "gate", "limiter", "queue", "bucket", "throttle" or "retry budget"."""
+
+    @property
     def gate(self) -> str:
-        """The name of the gate or limiter that refused."""
+        """The name of what rejected."""
+
+    @property
+    def operation(self) -> str | None:
+        """What kind of work was rejected, if it was named."""
 
     @property
     def reason(self) -> Reason:
@@ -102,6 +117,18 @@ class Rejection:
     @property
     def waiting(self) -> int:
         """How many waited in line at that moment."""
+
+    @property
+    def max_waiting(self) -> int | None:
+        """How many may wait in line, if that is bounded."""
+
+    @property
+    def threshold(self) -> Criticality | None:
+        """The least critical work that was admitted, if that is why."""
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds that were left of its deadline, if that is why."""
 
     def __bool__(self) -> Literal[False]: ...
     def __enter__(self) -> NoReturn: ...
@@ -709,7 +736,8 @@ class CoDelQueue(Generic[_T]):
             cancellable: Return a ticket for `cancel()`.
 
         Raises:
-            Rejected: If it is full, or the deadline cannot be met.
+            Rejected: If it is full.
+            DeadlineExceeded: If the deadline cannot be met.
             QueueClosed: If the queue is closed.
         """
 
@@ -761,7 +789,7 @@ class CoDelQueue(Generic[_T]):
 
         Raises:
             TimeoutError: If it waited for `timeout` seconds.
-            Rejected: If the deadline cannot be met.
+            DeadlineExceeded: If the deadline cannot be met.
             QueueClosed: If the queue is closed, or becomes so.
         """
 
@@ -805,7 +833,7 @@ class CoDelQueue(Generic[_T]):
 
         Raises:
             TimeoutError: If it waited for `timeout` seconds.
-            Rejected: If the deadline cannot be met.
+            DeadlineExceeded: If the deadline cannot be met.
             QueueClosed: If the queue is closed, or becomes so.
             RuntimeError: If this thread runs an event loop.
         """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sluicegate import _core
-from sluicegate._enums import Reason
 
 if TYPE_CHECKING:
     from sluicegate._core import Rejection
+    from sluicegate._enums import Reason
 
 
 class SluicegateError(Exception):
@@ -54,22 +54,23 @@ class Rejected(SluicegateError):
     @property
     def reason(self) -> Reason:
         """Why."""
-        return self.rejection.reason
+        reason: Reason = self.args[0].reason
+        return reason
 
     @property
     def retry_after(self) -> float | None:
         """Seconds after which it is worth coming back, if that is known."""
-        return self.rejection.retry_after
+        seconds: float | None = self.args[0].retry_after
+        return seconds
 
     def __str__(self) -> str:
-        r = self.args[0] if self.args else None
-        if not isinstance(r, _core.Rejection):
-            return super().__str__()
-        text = f"{r.gate!r} rejected {r.criticality.name} work: {r.reason}"
-        if r.reason is Reason.BUDGET:
-            text += f" ({r.in_flight} of {r.limit:g} retries)"
-        elif r.reason is not Reason.THROTTLED:
-            text += f" ({r.in_flight} in flight, {r.waiting} waiting, limit {r.limit:g})"
-        if r.retry_after is not None:
-            text += f"; retry after {r.retry_after:.1f} s"
-        return text
+        rejection = self.args[0] if self.args else None
+        return str(rejection) if isinstance(rejection, _core.Rejection) else super().__str__()
+
+
+class DeadlineExceeded(Rejected, TimeoutError):
+    """Work was rejected since it could not be done by its deadline any more.
+
+    It is raised where the reason is DEADLINE, and is ours: unlike other time-outs it says nothing
+    about whoever is called.
+    """

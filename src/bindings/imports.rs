@@ -83,10 +83,28 @@ pub(crate) fn warn(py: Python<'_>, logger: &str, text: &str) -> PyResult<()> {
     logger.call_method1("warning", (text,)).map(drop)
 }
 
-/// A `Rejected` that holds this rejection, made as `BaseException.__new__` does,
-/// without its constructor: that checks what is right here, and costs more than
-/// all the rest of raising it.
-pub(crate) fn new_rejected<'py>(rejection: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// `sluicegate.DeadlineExceeded`.
+fn deadline_exceeded(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    CLASS.import(py, "sluicegate._errors", "DeadlineExceeded")
+}
+
+/// What is raised for a rejection with this reason: a `Rejected` that holds it, or a
+/// `DeadlineExceeded`, which is also a `TimeoutError`.
+pub(crate) fn new_rejected<'py>(
+    rejection: &Bound<'py, PyAny>,
+    reason: Reason,
+) -> PyResult<Bound<'py, PyAny>> {
+    if reason == Reason::Deadline {
+        // An `OSError` as well, which has more to set up.
+        return deadline_exceeded(rejection.py())?.call1((rejection,));
+    }
+    new_plainly_rejected(rejection)
+}
+
+/// Made as `BaseException.__new__` does, without the constructor of `Rejected`: that
+/// checks what is right here, and costs more than all the rest of raising it.
+fn new_plainly_rejected<'py>(rejection: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = rejection.py();
     let class = rejected(py)?;
     let args = PyTuple::new(py, [rejection])?;

@@ -14,7 +14,7 @@ use super::given::Given;
 use super::names::Names;
 use super::operation::Operation;
 use super::permit::Permit;
-use super::rejection::Rejection;
+use super::rejection::{Kind, Rejection};
 use super::shared::{Hosted, Shared};
 use super::wait::{self, refuse_on_event_loop};
 use super::waiter::{self, Station, Waiter};
@@ -410,7 +410,9 @@ impl<P: Limits> LimiterCore for Shared<P> {
                 Ok(Py::new(py, permit)?.into_any())
             }
             Err(refusal) => {
-                let rejection = Rejection::new(Shared::name(self).clone_ref(py), refusal);
+                let name = Shared::name(self).clone_ref(py);
+                let rejection = Rejection::new(Kind::Limiter, name, refusal);
+                let rejection = rejection.with_operation(operation);
                 Ok(Py::new(py, rejection)?.into_any())
             }
         }

@@ -31,6 +31,7 @@ mod operation;
 mod permit;
 mod queue;
 mod rejection;
+mod rejection_text;
 mod retry_budget;
 mod retry_permit;
 mod semaphore;

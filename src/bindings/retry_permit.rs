@@ -8,7 +8,7 @@ use pyo3::types::PyString;
 
 use super::locked::{BeginsAnew, Locked};
 use super::permit::{in_destructor, released};
-use super::rejection::Rejection;
+use super::rejection::{Kind, Rejection};
 use super::retry_budget::RetryBudget;
 use super::token_retry_budget::TokenRetryBudget;
 use crate::primitives::{Rejection as Refusal, RetryPermit as Right};
@@ -70,7 +70,8 @@ impl Giver {
                 Ok(Py::new(py, permit)?.into_any())
             }
             Err(refusal) => {
-                let rejection = Rejection::new(self.name().clone_ref(py), refusal);
+                let rejection =
+                    Rejection::new(Kind::RetryBudget, self.name().clone_ref(py), refusal);
                 Ok(Py::new(py, rejection)?.into_any())
             }
         }

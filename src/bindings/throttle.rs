@@ -8,7 +8,7 @@ use super::given::Given;
 use super::locked::{BeginsAnew, Locked};
 use super::names::Names;
 use super::permit::outcome_from;
-use super::rejection::Rejection;
+use super::rejection::{Kind, Rejection};
 use super::{config, exit, imports};
 use crate::primitives::{
     AdaptiveThrottle as Throttle, Criticality, Outcome, Reason, Rejection as Refusal,
@@ -79,7 +79,7 @@ impl AdaptiveThrottle {
         })?;
         match in_flight {
             None => Ok(()),
-            Some(in_flight) => Err(self.rejected(py, criticality, in_flight)?),
+            Some(in_flight) => Err(self.rejected(py, criticality, in_flight)),
         }
     }
 
@@ -185,22 +185,10 @@ impl AdaptiveThrottle {
     }
 
     #[cold]
-    fn rejected(
-        &self,
-        py: Python<'_>,
-        criticality: Criticality,
-        in_flight: u64,
-    ) -> PyResult<PyErr> {
-        let refusal = Refusal {
-            reason: Reason::Throttled,
-            retry_after: None,
-            criticality,
-            limit: 0.0,
-            in_flight,
-            waiting: 0,
-        };
-        let rejection = Bound::new(py, Rejection::new(self.core.name().clone_ref(py), refusal))?;
-        Ok(PyErr::from_value(imports::new_rejected(&rejection)?))
+    fn rejected(&self, py: Python<'_>, criticality: Criticality, in_flight: u64) -> PyErr {
+        let refusal = Refusal { in_flight, ..Refusal::new(Reason::Throttled, criticality) };
+        let name = self.core.name().clone_ref(py);
+        Rejection::new(Kind::Throttle, name, refusal).into_error(py)
     }
 }
 

@@ -27,4 +27,15 @@ impl Criticality {
     pub const fn index(self) -> usize {
         self as usize
     }
+
+    /// The name in texts, which is that of the member in Python.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sheddable => "SHEDDABLE",
+            Self::SheddablePlus => "SHEDDABLE_PLUS",
+            Self::Critical => "CRITICAL",
+            Self::CriticalPlus => "CRITICAL_PLUS",
+        }
+    }
 }

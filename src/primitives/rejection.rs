@@ -90,4 +90,29 @@ pub struct Rejection {
     pub in_flight: u64,
     /// How many waited in line at that moment.
     pub waiting: usize,
+    /// How many may wait there, if that is bounded.
+    pub max_waiting: Option<usize>,
+    /// The least critical work that is admitted, where less critical work is rejected for
+    /// its [`Priority`](Reason::Priority).
+    pub threshold: Option<Criticality>,
+    /// What was left of its deadline, if that is why it was rejected.
+    pub time_left: Option<Duration>,
+}
+
+impl Rejection {
+    /// One that says no more than why and of what; the figures are zero and unknown.
+    #[must_use]
+    pub const fn new(reason: Reason, criticality: Criticality) -> Self {
+        Self {
+            reason,
+            retry_after: None,
+            criticality,
+            limit: 0.0,
+            in_flight: 0,
+            waiting: 0,
+            max_waiting: None,
+            threshold: None,
+            time_left: None,
+        }
+    }
 }

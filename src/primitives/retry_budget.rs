@@ -249,12 +249,5 @@ fn is_within(retries: u64, allowance: f64) -> bool {
 }
 
 pub(crate) fn rejection(limit: f64, in_flight: u64) -> Rejection {
-    Rejection {
-        reason: Reason::Budget,
-        retry_after: None,
-        criticality: Criticality::default(),
-        limit,
-        in_flight,
-        waiting: 0,
-    }
+    Rejection { limit, in_flight, ..Rejection::new(Reason::Budget, Criticality::default()) }
 }

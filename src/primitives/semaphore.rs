@@ -337,12 +337,10 @@ impl<W> SemaphoreLimiter<W> {
 
     fn rejection(&self, reason: Reason, criticality: Criticality) -> Rejection {
         Rejection {
-            reason,
-            retry_after: None,
-            criticality,
             limit: self.limit(),
             in_flight: self.in_flight(),
             waiting: self.waiting(),
+            ..Rejection::new(reason, criticality)
         }
     }
 }

@@ -10,10 +10,10 @@ use crate::bindings::acquire::{Admits, Asked};
 use crate::bindings::bucket::{self, TokenBucket};
 use crate::bindings::operation::Operation;
 use crate::bindings::permit::{self, outcome_from};
-use crate::bindings::rejection::Rejection;
+use crate::bindings::rejection::{Kind, Rejection};
 use crate::bindings::shared::{Hosted, Shared};
 use crate::bindings::waiter::{self, Station, Waiter};
-use crate::bindings::{config, exit, imports, wait};
+use crate::bindings::{config, exit, wait};
 use crate::primitives::{
     Admission, Claim, Gate as Primitive, GateAdmission, GateAsk, GateClaim, Outcome,
     Permit as Right, Rate, Rejection as Refusal, Ticket, Time, TokenAsk,
@@ -181,9 +181,10 @@ impl Shared<Primitive<Waiter>> {
         &self,
         py: Python<'_>,
         refusal: Refusal,
-        _operation: Option<&Py<PyString>>,
+        operation: Option<Py<PyString>>,
     ) -> Rejection {
-        Rejection::new(self.name().clone_ref(py), refusal)
+        let name = self.name().clone_ref(py);
+        Rejection::new(Kind::Gate, name, refusal).with_operation(operation)
     }
 }
 
@@ -273,10 +274,7 @@ impl Admits for Shared<Primitive<Waiter>> {
         operation: &Operation,
         refusal: Refusal,
     ) -> PyErr {
-        let rejection = self.rejection(py, refusal, operation.get(py).as_ref());
-        let rejection = Bound::new(py, rejection);
-        let raised = rejection.and_then(|rejection| imports::new_rejected(rejection.as_any()));
-        raised.map_or_else(|error| error, PyErr::from_value)
+        self.rejection(py, refusal, operation.get(py)).into_error(py)
     }
 
     fn release(

@@ -132,7 +132,7 @@ impl Gate {
                 Ok(Py::new(py, permit)?.into_any())
             }
             Err(refusal) => {
-                let rejection = this.core.rejection(py, refusal, operation.as_ref());
+                let rejection = this.core.rejection(py, refusal, operation);
                 Ok(Py::new(py, rejection)?.into_any())
             }
         }

@@ -3,9 +3,10 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use super::hooks::Hooks;
-use crate::bindings::rejection::Rejection;
+use crate::bindings::rejection::{Kind, Rejection};
 use crate::bindings::shared::{Hosted, Shared};
 use crate::bindings::waiter::{self, Station, Waiter};
 use crate::bindings::{config, exit, imports};
@@ -132,7 +133,7 @@ impl Core {
             Ok(id) => terms.ticket(py, id),
             Err(Put::Rejected(item, refusal)) => {
                 exit::discard(py, item);
-                Err(self.rejected(py, refusal))
+                Err(self.rejected(py, refusal, terms))
             }
             Err(_) => Err(PyRuntimeError::new_err("no answer")),
         }
@@ -287,14 +288,16 @@ impl Core {
         self.change_surely(py, |items, now| ((), items.finish(now, work, is_success))).1
     }
 
-    pub(crate) fn rejected(&self, py: Python<'_>, refusal: Refusal) -> PyErr {
+    /// What a put raises that is rejected.
+    #[cold]
+    pub(crate) fn rejected(&self, py: Python<'_>, refusal: Refusal, terms: &Terms) -> PyErr {
         if refusal.reason == Reason::Closed {
             return self.closed(py);
         }
-        let rejection = Rejection::new(self.name().clone_ref(py), refusal);
-        let rejection = Bound::new(py, rejection);
-        let raised = rejection.and_then(|rejection| imports::new_rejected(&rejection.into_any()));
-        raised.map_or_else(|error| error, PyErr::from_value)
+        let operation = terms.operation.as_deref().map(|name| PyString::new(py, name).unbind());
+        Rejection::new(Kind::Queue, self.name().clone_ref(py), refusal)
+            .with_operation(operation)
+            .into_error(py)
     }
 
     pub(crate) fn closed(&self, py: Python<'_>) -> PyErr {

@@ -200,7 +200,7 @@ impl Putting {
                 exit::discard(py, item);
                 Err(match refusal.reason {
                     Reason::Wait => timed_out(py, self.core(), "no room in", self.timeout),
-                    _ => self.core().rejected(py, refusal),
+                    _ => self.core().rejected(py, refusal, &self.terms),
                 })
             }
         }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::core::Core;
-use crate::bindings::rejection::Rejection;
+use crate::bindings::rejection::{Kind, Rejection};
 use crate::bindings::{config, exit, fork, imports};
 use crate::primitives::{Level, News};
 
@@ -48,7 +48,7 @@ impl Hooks {
         while let Some(event) = news.next() {
             let told = match event {
                 News::Rejected(item, refusal) => self.on_reject.as_ref().map(|hook| {
-                    let rejection = Rejection::new(name.clone_ref(py), refusal);
+                    let rejection = Rejection::new(Kind::Queue, name.clone_ref(py), refusal);
                     hook.call1(py, (item, rejection)).map(|_| hook)
                 }),
                 News::Level(level) => {

@@ -673,7 +673,7 @@ impl<W> Gate<W> {
             return Decision::Rejected(self.reject(Reason::Closed, criticality));
         }
         if ask.deadline.is_some_and(|deadline| deadline <= now) {
-            return Decision::Rejected(self.reject(Reason::Deadline, criticality));
+            return Decision::Rejected(self.reject_late(ask));
         }
         if let Err(retry_after) = rate.take(now, ask.tokens) {
             let mut rejection = self.reject(Reason::Rate, criticality);
@@ -713,7 +713,7 @@ impl<W> Gate<W> {
         }
         let until = self.until(criticality);
         if self.queue.is_in_vain(&ask.offer(until), false) {
-            return Decision::Rejected(self.reject(Reason::Deadline, criticality));
+            return Decision::Rejected(self.reject_late(ask));
         }
         Decision::Line(until)
     }
@@ -1006,14 +1006,18 @@ impl<W> Gate<W> {
         self.rejection(reason, criticality)
     }
 
+    fn reject_late(&mut self, ask: &GateAsk<'_>) -> Rejection {
+        let time_left = ask.deadline.map(|deadline| deadline.since(self.now));
+        Rejection { time_left, ..self.reject(Reason::Deadline, ask.ask.criticality) }
+    }
+
     fn rejection(&self, reason: Reason, criticality: Criticality) -> Rejection {
         Rejection {
-            reason,
-            retry_after: None,
-            criticality,
             limit: self.limit(),
             in_flight: self.in_flight(),
             waiting: self.waiting(),
+            max_waiting: Some(self.max_waiting()),
+            ..Rejection::new(reason, criticality)
         }
     }
 }

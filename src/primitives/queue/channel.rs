@@ -554,7 +554,7 @@ impl<T, W> Channel<T, W> {
     }
 
     fn refuse(&mut self, reason: Reason, item: T, offer: &Offer<'_>) -> Put<T> {
-        Put::Rejected(item, self.queue_mut().refuse(reason, offer.criticality))
+        Put::Rejected(item, self.queue_mut().refuse_offer(reason, offer))
     }
 
     fn take(&mut self, now: Time, home: Option<Home>) -> Take<T> {

@@ -192,10 +192,10 @@ impl<T> CoDelQueue<T> {
         self.expire(now);
         // First, so that nobody is evicted for what is in vain.
         if self.is_in_vain(offer, false) {
-            return Err((item, self.refuse(Reason::Deadline, offer.criticality)));
+            return Err((item, self.refuse_offer(Reason::Deadline, offer)));
         }
         if self.depth() >= self.config.capacity && !self.evict(offer.criticality, true) {
-            return Err((item, self.refuse(Reason::Full, offer.criticality)));
+            return Err((item, self.refuse_offer(Reason::Full, offer)));
         }
         let id = self.push_into_room(item, offer, false);
         self.check_level();
@@ -617,7 +617,13 @@ impl<T> CoDelQueue<T> {
     }
 
     /// Counts a rejection of what never was inside.
-    pub(crate) fn refuse(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
+    pub(crate) fn refuse_offer(&mut self, reason: Reason, offer: &Offer<'_>) -> Rejection {
+        let deadline = offer.deadline.filter(|_| reason == Reason::Deadline);
+        let time_left = deadline.map(|deadline| deadline.since(self.now));
+        Rejection { time_left, ..self.refuse(reason, offer.criticality) }
+    }
+
+    fn refuse(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
         if reason == Reason::Full {
             self.bound.note_rejection(self.now);
         }
@@ -774,12 +780,11 @@ impl<T> CoDelQueue<T> {
 
     fn rejection(&self, reason: Reason, criticality: Criticality) -> Rejection {
         Rejection {
-            reason,
-            retry_after: None,
-            criticality,
             limit: self.config.capacity as f64,
             in_flight: self.working as u64,
             waiting: self.depth(),
+            max_waiting: Some(self.config.capacity),
+            ..Rejection::new(reason, criticality)
         }
     }
 }
