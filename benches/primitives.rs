@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use sluicegate::primitives::{
-    AdaptiveThrottle, Admission, Ask, Claim, Criticality, Home, Outcome, RetryBudget,
-    RetryBudgetConfig, SemaphoreLimiter, ThrottleConfig, Ticket, Time, TokenRetryBudget,
-    TokenRetryBudgetConfig, Waitable,
+    AdaptiveThrottle, Admission, Ask, Claim, Criticality, Episodes, Home, Outcome, Reason,
+    RetryAfter, RetryBudget, RetryBudgetConfig, SemaphoreLimiter, ThrottleConfig, Ticket, Time,
+    TokenRetryBudget, TokenRetryBudgetConfig, Waitable,
 };
 
 fn main() {
@@ -226,5 +226,48 @@ fn try_retry_by_tokens_and_release(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| {
         budget.record_success();
         budget.try_retry().map(|permit| budget.release(permit))
+    });
+}
+
+/// For come-backs: a rejection and a completion, a millisecond apart.
+#[divan::bench]
+fn note_rejection_and_done(bencher: Bencher<'_, '_>) {
+    let (mut retry_after, mut now) = (RetryAfter::new(), 0);
+    bencher.bench_local(|| {
+        now += 1_000_000;
+        let time = black_box(Time::from_nanos(now));
+        retry_after.note_rejection(time);
+        retry_after.note_done(time);
+    });
+    black_box(retry_after);
+}
+
+#[divan::bench]
+fn retry_after_span(bencher: Bencher<'_, '_>) {
+    let (mut retry_after, mut now) = (RetryAfter::new(), 0);
+    bencher.bench_local(|| {
+        now += 1_000_000;
+        let time = black_box(Time::from_nanos(now));
+        retry_after.note_done(time);
+        retry_after.span(time, black_box(0.5))
+    });
+}
+
+/// On the path of what is admitted.
+#[divan::bench]
+fn note_ask(bencher: Bencher<'_, '_>) {
+    let mut episodes = Episodes::new();
+    bencher.bench_local(|| black_box(&mut episodes).note_ask());
+}
+
+#[divan::bench]
+fn note_episode_and_look(bencher: Bencher<'_, '_>) {
+    let (mut episodes, mut now) = (Episodes::new(), 0);
+    bencher.bench_local(|| {
+        now += 1_000_000;
+        let time = black_box(Time::from_nanos(now));
+        episodes.note_ask();
+        episodes.note(time, Reason::Full, Criticality::Critical);
+        episodes.look(time)
     });
 }
