@@ -16,6 +16,7 @@ from sluicegate import (
     CoDelQueue,
     Criticality,
     DeadlineExceeded,
+    Gate,
     GradientLimiter,
     ManualClock,
     Outcome,
@@ -227,6 +228,13 @@ def test_each_says_what_it_is() -> None:
     gradient = GradientLimiter(name="api", min_limit=1, initial=1, max_limit=1)
     for limiter in (SemaphoreLimiter(1, name="api"), gradient):
         assert (of(limiter).kind, of(limiter).operation) == ("limiter", "GET /")
+    gate = Gate(1, name="api", max_waiting=0)
+    with gate.acquire_sync():
+        error = raised_by(lambda: gate.acquire_sync(operation="GET /", criticality=SHEDDABLE))
+        late = gate.try_acquire(deadline=0)
+    text = "gate 'api' rejected SHEDDABLE 'GET /': limit (1 in flight, limit 1)"
+    assert (str(error), error.rejection.max_waiting) == (text, 0)
+    assert str(late) == "gate 'api' rejected CRITICAL work: deadline (no time left)"
     for budget in (RetryBudget(floor=0, name="b"), TokenRetryBudget(name="b")):
         if isinstance(budget, TokenRetryBudget):
             for _ in range(10):
