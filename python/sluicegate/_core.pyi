@@ -30,6 +30,8 @@ __all__ = [
     "TokenRetryBudget",
     "Window",
     "__version__",
+    "default_clock",
+    "set_default_clock",
     "simulate",
     "variants",
 ]
@@ -37,6 +39,16 @@ __all__ = [
 _T = TypeVar("_T")
 
 __version__: str
+
+def default_clock() -> Clock | None:
+    """Return the clock that stands in for the system's."""
+
+def set_default_clock(clock: Clock | None, /) -> Clock | None:
+    """Let a clock stand in for the system's, or with `None` let that be back.
+
+    Returns:
+        What stood in before; see `sluicegate.testing.use_clock`.
+    """
 
 def simulate(
     path: str,

@@ -7,6 +7,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::default_clock::{self, Replacement};
 use super::given::Given;
 use super::waiter::{Station, insist};
 use super::{config, exit};
@@ -14,8 +15,8 @@ use crate::primitives::Time;
 
 /// Where `now` comes from.
 pub(crate) enum Clock {
-    /// The operating system's monotonic clock.
-    System,
+    /// The operating system's monotonic clock, or what stands in for it.
+    Default,
     Manual(Arc<ManualTime>),
     /// Any object with `now()`.
     Custom(Py<PyAny>),
@@ -24,7 +25,7 @@ pub(crate) enum Clock {
 impl Clock {
     pub(crate) fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let Some(value) = value else {
-            return Ok(Self::System);
+            return Ok(Self::Default);
         };
         if let Ok(manual) = value.cast::<ManualClock>() {
             return Ok(Self::Manual(manual.get().time.clone()));
@@ -39,7 +40,7 @@ impl Clock {
     /// Reads the clock; never under a lock, since it may run Python.
     pub(crate) fn now(&self, py: Python<'_>) -> PyResult<Time> {
         match self {
-            Self::System => Ok(system_now()),
+            Self::Default => default_clock::now(py),
             Self::Manual(time) => Ok(time.now()),
             Self::Custom(clock) => {
                 let _calling = exit::Calling::new(py);
@@ -60,7 +61,7 @@ impl Clock {
     /// a `KeyboardInterrupt`, is returned beside the reading.
     pub(crate) fn now_or_stand_still(&self, py: Python<'_>) -> (Time, PyResult<()>) {
         if self.is_system() {
-            return (system_now(), Ok(()));
+            return (default_clock::system_now(), Ok(()));
         }
         let (now, error) = insist(py, || self.now(py));
         let error = match error {
@@ -73,12 +74,28 @@ impl Clock {
         (now.unwrap_or_default(), error)
     }
 
-    pub(crate) fn is_system(&self) -> bool {
-        matches!(self, Self::System)
+    pub(crate) const fn is_default(&self) -> bool {
+        matches!(self, Self::Default)
     }
 
+    /// Whether it is the system's at this moment.
+    #[inline]
+    pub(crate) fn is_system(&self) -> bool {
+        self.is_default() && !default_clock::is_replaced()
+    }
+
+    /// Whether it is moved by hand at this moment.
+    #[inline]
     pub(crate) fn is_manual(&self) -> bool {
-        matches!(self, Self::Manual(_))
+        match self {
+            Self::Default => default_clock::is_manual(),
+            Self::Manual(_) => true,
+            Self::Custom(_) => false,
+        }
+    }
+
+    pub(crate) fn is_of(&self, time: &Arc<ManualTime>) -> bool {
+        matches!(self, Self::Manual(own) if Arc::ptr_eq(own, time))
     }
 
     pub(crate) fn register(&self, station: &Weak<dyn Station>) {
@@ -102,7 +119,7 @@ impl Clock {
 #[cfg(unix)]
 #[inline]
 #[allow(clippy::cast_sign_loss)] // a monotonic clock counts from 0 up
-pub(crate) fn system_now() -> Time {
+pub(crate) fn system_reading() -> Time {
     let mut reading = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a timespec of ours. It fails only for an unknown clock,
     // and this one is known everywhere.
@@ -111,7 +128,7 @@ pub(crate) fn system_now() -> Time {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn system_now() -> Time {
+pub(crate) fn system_reading() -> Time {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     Time::ZERO.after(START.get_or_init(std::time::Instant::now).elapsed())
 }
@@ -126,28 +143,51 @@ impl ManualTime {
         Time::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    fn stations(&self) -> Vec<Arc<dyn Station>> {
-        self.stations.lock().iter().filter_map(Weak::upgrade).collect()
+    /// Who keeps to it: those that were made with it, and while it stands in for the
+    /// default clock those that were made without one.
+    fn stations(self: &Arc<Self>) -> Vec<Kept> {
+        let own: Vec<_> = self.stations.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut kept: Vec<_> =
+            own.into_iter().map(|station| Kept { station, in_place_of: None }).collect();
+        if let Some(replacement) = default_clock::replaced_by(self) {
+            kept.extend(default_clock::stations().into_iter().map(|station| {
+                let in_place_of = Some(replacement.clone());
+                Kept { station, in_place_of }
+            }));
+        }
+        kept
     }
 
     /// Goes on to the next expiry, or to the target. What is overdue and stays so does
     /// not hold it up.
-    fn step(&self, py: Python<'_>, stations: &[Arc<dyn Station>], target: Time) -> PyResult<()> {
+    fn step(&self, py: Python<'_>, stations: &[Kept], target: Time) -> PyResult<()> {
         let now = self.now();
-        let next = { stations.iter() }
-            .filter_map(|station| station.next_expiry())
-            .filter(|&next| next > now)
-            .min();
+        let next =
+            { stations.iter() }.filter_map(Kept::next_expiry).filter(|&next| next > now).min();
         let at = next.map_or(target, |next| next.min(target));
         self.nanos.fetch_max(at.as_nanos(), Ordering::Relaxed);
         sweep(py, stations)
     }
 }
 
+/// A station that keeps to a manual clock.
+struct Kept {
+    station: Arc<dyn Station>,
+    in_place_of: Option<Arc<Replacement>>,
+}
+
+impl Kept {
+    /// As the clock counts.
+    fn next_expiry(&self) -> Option<Time> {
+        let next = self.station.next_expiry()?;
+        Some(self.in_place_of.as_ref().map_or(next, |replacement| replacement.own(next)))
+    }
+}
+
 /// Serves all; the first error is returned.
-fn sweep(py: Python<'_>, stations: &[Arc<dyn Station>]) -> PyResult<()> {
+fn sweep(py: Python<'_>, kept: &[Kept]) -> PyResult<()> {
     let mut first_error = Ok(());
-    for station in stations {
+    for Kept { station, .. } in kept {
         first_error = first_error.and(station.sweep(py, None));
     }
     first_error
@@ -203,7 +243,7 @@ impl ManualClock {
 
     /// Whether somebody was answered on this clock who has not run since.
     fn _has_unclaimed(&self) -> bool {
-        self.time.stations().iter().any(|station| station.has_unclaimed())
+        self.time.stations().iter().any(|kept| kept.station.has_unclaimed())
     }
 
     fn __repr__(&self) -> String {

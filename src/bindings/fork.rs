@@ -37,6 +37,11 @@ pub(crate) fn register(station: Weak<dyn Station>) {
     registry.stations.push(station);
 }
 
+/// All that are there.
+pub(crate) fn stations() -> Vec<Arc<dyn Station>> {
+    STATIONS.lock().stations.iter().filter_map(Weak::upgrade).collect()
+}
+
 pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
     let os = py.import("os")?;
     // Not on Windows, where nothing forks.
@@ -55,9 +60,7 @@ fn begin_anew() {
     // Children of one parent would all draw the same numbers.
     fastrand::seed(fastrand::u64(..) ^ u64::from(std::process::id()));
     exit::begin_anew();
-    let stations: Vec<Arc<dyn Station>> =
-        STATIONS.lock().stations.iter().filter_map(Weak::upgrade).collect();
-    for station in stations {
+    for station in stations() {
         station.begin_anew();
     }
 }

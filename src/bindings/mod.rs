@@ -15,6 +15,7 @@ mod classic;
 mod clock;
 mod codel;
 mod config;
+mod default_clock;
 mod exit;
 mod fork;
 mod gate;
@@ -54,7 +55,8 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, bucket, classic, clock, codel, exit, fork, gate, gradient, interpreters,
+        acquire, bucket, classic, clock, codel, default_clock, exit, fork, gate, gradient,
+        interpreters,
         keyed_bucket, limiter, permit, queue, rejection, retry_budget, retry_permit, semaphore,
         simulate, throttle, token_retry_budget,
     };
@@ -86,6 +88,8 @@ mod _core {
         module.add_class::<token_retry_budget::TokenRetryBudget>()?;
         module.add_function(wrap_pyfunction!(simulate::simulate, module)?)?;
         module.add_function(wrap_pyfunction!(simulate::variants, module)?)?;
+        module.add_function(wrap_pyfunction!(default_clock::default_clock, module)?)?;
+        module.add_function(wrap_pyfunction!(default_clock::set_default_clock, module)?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         exit::install(module.py())?;
         fork::install(module.py())

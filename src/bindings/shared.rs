@@ -8,9 +8,10 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::clock::{Clock, system_now};
+use super::clock::Clock;
+use super::default_clock::system_now;
 use super::timers::Timers;
-use super::waiter::{Station, Waiter, deliver, home_of};
+use super::waiter::{Parker, Station, Waiter, deliver, home_of};
 use super::{fork, imports};
 use crate::primitives::{Home, Ticket, Time, Waitable, Wakes};
 
@@ -255,7 +256,29 @@ impl<P: Hosted> Shared<P> {
             return (result, Ok(()));
         }
         let delivered = deliver(py, self, wakes).and(self.tell(py));
-        (result, delivered.and(self.timers.check(py, self.due())))
+        (result, delivered.and(self.check_timers(py)))
+    }
+
+    fn check_timers(&self, py: Python<'_>) -> PyResult<()> {
+        // By hand nothing falls due on its own. Timers that were set before are kept,
+        // for when the clock runs again.
+        if self.clock.is_manual() { Ok(()) } else { self.timers.check(py, self.due()) }
+    }
+
+    /// The loops of all tasks that wait, and the threads.
+    fn homes(&self, py: Python<'_>) -> (Vec<Py<PyAny>>, Vec<Arc<Parker>>) {
+        let (mut loops, mut threads) = (Vec::<Py<PyAny>>::new(), Vec::new());
+        for waiter in self.state.lock().waiters() {
+            match waiter {
+                Waiter::Task { event_loop, .. } => {
+                    if !loops.iter().any(|known| known.is(event_loop)) {
+                        loops.push(event_loop.clone_ref(py));
+                    }
+                }
+                Waiter::Thread(parker) => threads.push(parker.clone()),
+            }
+        }
+        (loops, threads)
     }
 
     fn tell(&self, py: Python<'_>) -> PyResult<()> {
@@ -340,6 +363,25 @@ impl<P: Hosted> Station for Shared<P> {
         self.timers.check(py, self.due())
     }
 
+    fn follow(&self, py: Python<'_>) -> PyResult<()> {
+        let (mut loops, threads) = self.homes(py);
+        // They look again how long to sleep.
+        for parker in threads {
+            parker.unpark();
+        }
+        if self.clock.is_manual() {
+            return Ok(());
+        }
+        if self.due() != Time::MAX {
+            loops.extend(imports::running_loop(py)?.map(Bound::unbind));
+        }
+        let mut first_error = Ok(());
+        for event_loop in loops {
+            first_error = first_error.and(self.timers.watch(event_loop.bind(py)));
+        }
+        first_error.and(self.timers.reset(py, self.due()))
+    }
+
     fn fire(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
         let unset = self.timers.unset(event_loop);
         let (now, error) = self.clock.now_or_stand_still(py);
@@ -351,12 +393,7 @@ impl<P: Hosted> Station for Shared<P> {
         let delivered = deliver(py, self, wakes);
         let unwatched = if waits { Ok(()) } else { self.timers.unwatch(event_loop) };
         let told = self.tell(py);
-        unset
-            .and(error)
-            .and(delivered)
-            .and(told)
-            .and(unwatched)
-            .and(self.timers.check(py, self.due()))
+        unset.and(error).and(delivered).and(told).and(unwatched).and(self.check_timers(py))
     }
 
     fn begin_anew(&self) {

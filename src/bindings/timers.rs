@@ -99,6 +99,18 @@ impl Timers {
         result
     }
 
+    /// Sets all anew, whatever they are set for: the clock has changed.
+    pub(crate) fn reset(&self, py: Python<'_>, due: Time) -> PyResult<()> {
+        // Nobody who looked before may rely on it.
+        self.removals.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut armed = self.armed.lock();
+            armed.iter_mut().for_each(|timer| timer.at = Time::MAX);
+            self.publish(&armed);
+        }
+        self.check(py, due)
+    }
+
     /// Takes note that the timer of a loop has fired, on that loop.
     pub(crate) fn unset(&self, event_loop: &Bound<'_, PyAny>) -> PyResult<()> {
         let handle = {

@@ -33,7 +33,7 @@ impl TokenRetryBudget {
         let primitive =
             Budget::new(changed(TokenRetryBudgetConfig::default(), max_tokens, token_ratio)?)?;
         let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
-        Ok(Self { core: Locked::new(primitive, name, Clock::System) })
+        Ok(Self { core: Locked::new(primitive, name, Clock::Default) })
     }
 
     /// Count a request, or a retry, that succeeded.

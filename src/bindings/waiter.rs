@@ -42,6 +42,8 @@ pub(crate) trait Station: Send + Sync {
     fn watch(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()>;
     /// What the timer of a loop does, on that loop.
     fn fire(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<()>;
+    /// Takes note that the clock behind the default one has changed.
+    fn follow(&self, py: Python<'_>) -> PyResult<()>;
     fn begin_anew(&self);
 }
 
@@ -230,9 +232,9 @@ impl Parker {
 /// let signal handlers run; what they raise ends the wait.
 pub(crate) fn park(py: Python<'_>, station: &dyn Station, parker: &Parker) -> PyResult<()> {
     let is_main = imports::is_main_thread(py)?;
-    let is_real = station.clock().is_system();
     let generation = fork::generation();
     loop {
+        let is_real = station.clock().is_system();
         let mut slept_from = station.clock().now(py)?;
         let is_woken = exit::detach(py, is_main, || {
             loop {
