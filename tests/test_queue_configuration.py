@@ -258,7 +258,11 @@ def test_a_deadline_that_cannot_be_changes_nothing(
     before = queue.snapshot()
     with pytest.raises(kind) as error:
         put(queue, deadline=value)
-    names_all(error, "deadline must be a number of seconds from now, at most 3600, or None", shown)
+    names_all(
+        error,
+        "deadline must be a number of seconds from now, at most 3600, a Deadline, or None",
+        shown,
+    )
     assert queue.snapshot() == before
 
 

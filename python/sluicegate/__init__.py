@@ -16,7 +16,7 @@ from sluicegate._bucket import (
 )
 from sluicegate._classify import Classify
 from sluicegate._clock import Clock, ManualClock
-from sluicegate._core import Acquire, Permit, Rejection, RetryPermit, Take, __version__
+from sluicegate._core import Acquire, Deadline, Permit, Rejection, RetryPermit, Take, __version__
 from sluicegate._enums import Criticality, Outcome, Reason
 from sluicegate._errors import (
     DeadlineExceeded,
@@ -50,6 +50,7 @@ __all__ = [
     "Clock",
     "CoDelQueue",
     "Criticality",
+    "Deadline",
     "DeadlineExceeded",
     "Gate",
     "GateSnapshot",

@@ -16,6 +16,7 @@ __all__ = [
     "ClassicLimiter",
     "CoDelQueue",
     "Codel",
+    "Deadline",
     "Gate",
     "GradientLimiter",
     "KeyedTokenBucket",
@@ -655,6 +656,31 @@ class Codel:
             delay: For how many seconds it has waited, from 0 to 3600.
         """
 
+@final
+class Deadline:
+    """The moment after which nobody wants the answer any more.
+
+    It cancels nothing. Whoever takes a `deadline` takes one of these or a number of seconds from
+    now; made once and handed on, it stays the same moment.
+    """
+
+    @classmethod
+    def after(cls, seconds: float, /, *, clock: Clock | None = None) -> Deadline:
+        """Make the one that is so many seconds from now.
+
+        Args:
+            seconds: At most 3600; at 0 and below it is over already.
+            clock: Where time comes from: an object with `now()` in seconds, such as a
+                `ManualClock`; default: the monotonic clock of the system.
+
+        Raises:
+            ValueError: If `seconds` is out of its range.
+            TypeError: If an argument is of a wrong type.
+        """
+
+    def remaining(self) -> float:
+        """Return how many seconds are left; 0 once it is over."""
+
 @disjoint_base
 class CoDelQueue(Generic[_T]):
     """A bounded queue that keeps the wait short; see `sluicegate.CoDelQueue`."""
@@ -712,7 +738,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: Literal[False] = False,
     ) -> None: ...
@@ -723,7 +749,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: Literal[True],
     ) -> int: ...
@@ -734,7 +760,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: bool,
     ) -> int | None:
@@ -743,7 +769,8 @@ class CoDelQueue(Generic[_T]):
         Args:
             item: What is put; anything.
             criticality: How much it matters; default: CRITICAL.
-            deadline: After how many seconds nobody wants it any more; at most 3600.
+            deadline: When nobody wants it any more: in how many seconds, at most 3600, or a
+                `Deadline`.
             operation: What kind of work it is, for the estimate of its service time.
             cancellable: Return a ticket for `cancel()`.
 
@@ -760,7 +787,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: Literal[False] = False,
         timeout: float | None = None,
@@ -772,7 +799,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: Literal[True],
         timeout: float | None = None,
@@ -784,7 +811,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: bool,
         timeout: float | None = None,
@@ -812,7 +839,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: Literal[False] = False,
         timeout: float | None = None,
@@ -824,7 +851,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: Literal[True],
         timeout: float | None = None,
@@ -836,7 +863,7 @@ class CoDelQueue(Generic[_T]):
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         operation: str | None = None,
         cancellable: bool,
         timeout: float | None = None,

@@ -98,6 +98,16 @@ impl Clock {
         matches!(self, Self::Manual(own) if Arc::ptr_eq(own, time))
     }
 
+    /// Whether moments on both can be compared.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Default, Self::Default) => true,
+            (Self::Manual(time), other) => other.is_of(time),
+            (Self::Custom(one), Self::Custom(other)) => one.is(other),
+            _ => false,
+        }
+    }
+
     pub(crate) fn register(&self, station: &Weak<dyn Station>) {
         if let Self::Manual(time) = self {
             let mut stations = time.stations.lock();

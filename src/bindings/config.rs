@@ -9,6 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 
+use super::deadline::Deadline;
 use super::{exit, imports};
 use crate::primitives::{Ask, ConfigError, Criticality, TokenAsk};
 
@@ -188,15 +189,28 @@ pub(crate) fn timeout(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Durat
     value.map(|value| seconds("timeout", RANGE, value)).transpose()
 }
 
-/// A deadline, in seconds from now; one that has passed already is none from now on.
+/// A deadline: what is left of it. A number is seconds from now.
 pub(crate) fn deadline(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
-    const RANGE: &str = "a number of seconds from now, at most 3600, or None";
     let Some(value) = value else { return Ok(None) };
-    let seconds_left = number("deadline", RANGE, value)?;
-    if seconds_left < 0.0 && seconds_left.is_finite() {
-        return Ok(Some(Duration::ZERO));
+    match value.cast_exact::<Deadline>() {
+        Ok(deadline) => deadline.get().left(value.py()).map(Some),
+        Err(_) => seconds_from_now("deadline", DEADLINE, value).map(Some),
     }
-    seconds("deadline", RANGE, value).map(Some)
+}
+
+const DEADLINE: &str = "a number of seconds from now, at most 3600, a Deadline, or None";
+
+/// A moment in so many seconds; one that has passed already is now.
+pub(crate) fn seconds_from_now(
+    parameter: &str,
+    range: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<Duration> {
+    let seconds_left = number(parameter, range, value)?;
+    if seconds_left < 0.0 && seconds_left.is_finite() {
+        return Ok(Duration::ZERO);
+    }
+    seconds(parameter, range, value)
 }
 
 /// A number of seconds from 0 to 3600.

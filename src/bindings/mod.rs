@@ -15,6 +15,7 @@ mod classic;
 mod clock;
 mod codel;
 mod config;
+mod deadline;
 mod default_clock;
 mod exit;
 mod fork;
@@ -55,10 +56,9 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, bucket, classic, clock, codel, default_clock, exit, fork, gate, gradient,
-        interpreters,
-        keyed_bucket, limiter, permit, queue, rejection, retry_budget, retry_permit, semaphore,
-        simulate, throttle, token_retry_budget,
+        acquire, bucket, classic, clock, codel, deadline, default_clock, exit, fork, gate,
+        gradient, interpreters, keyed_bucket, limiter, permit, queue, rejection, retry_budget,
+        retry_permit, semaphore, simulate, throttle, token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -74,6 +74,7 @@ mod _core {
         module.add_class::<clock::ManualClock>()?;
         module.add_class::<codel::Codel>()?;
         module.add_class::<gate::Gate>()?;
+        module.add_class::<deadline::Deadline>()?;
         module.add_class::<gradient::GradientLimiter>()?;
         module.add_class::<keyed_bucket::KeyedTokenBucket>()?;
         module.add_class::<limiter::BaseLimiter>()?;

@@ -1,0 +1,76 @@
+use std::time::Duration;
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::clock::Clock;
+use super::config;
+use crate::primitives::Time;
+
+/// The moment after which nobody wants the answer any more.
+#[pyclass(frozen, weakref, module = "sluicegate")]
+pub(crate) struct Deadline {
+    clock: Clock,
+    moment: Time,
+}
+
+impl Deadline {
+    fn on(py: Python<'_>, clock: Clock, span: Duration) -> PyResult<Self> {
+        let moment = clock.now(py)?.after(span);
+        Ok(Self { clock, moment })
+    }
+
+    /// When it is on another clock, which says that it is `now`.
+    ///
+    /// # Errors
+    /// What its own clock raises, if it is not the same.
+    #[allow(dead_code)] // for what takes a deadline and knows its clock
+    pub(crate) fn moment_on(&self, py: Python<'_>, clock: &Clock, now: Time) -> PyResult<Time> {
+        if self.clock.is_same(clock) {
+            return Ok(self.moment);
+        }
+        Ok(now.after(self.left(py)?))
+    }
+
+    /// What is left of it; zero once it is over.
+    ///
+    /// # Errors
+    /// What its clock raises.
+    pub(crate) fn left(&self, py: Python<'_>) -> PyResult<Duration> {
+        Ok(self.moment.since(self.clock.now(py)?))
+    }
+}
+
+#[pymethods]
+impl Deadline {
+    /// Make the one that is so many seconds from now.
+    #[classmethod]
+    #[pyo3(signature = (seconds, /, *, clock = None))]
+    fn after(
+        _class: &Bound<'_, PyType>,
+        seconds: &Bound<'_, PyAny>,
+        clock: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        const RANGE: &str = "a number of seconds from now, at most 3600";
+        let span = config::seconds_from_now("seconds", RANGE, seconds)?;
+        Self::on(seconds.py(), Clock::new(clock)?, span)
+    }
+
+    /// Return how many seconds are left; 0 once it is over.
+    fn remaining(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.left(py)?.as_secs_f64())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let left = self.left(py)?;
+        if left.is_zero() {
+            return Ok("<Deadline: over>".into());
+        }
+        Ok(format!("<Deadline: {:.3} s left>", left.as_secs_f64()))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.clock.traverse(&visit)
+    }
+}
