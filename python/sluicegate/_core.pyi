@@ -17,6 +17,7 @@ __all__ = [
     "CoDelQueue",
     "Codel",
     "Deadline",
+    "Detached",
     "Gate",
     "GradientLimiter",
     "KeyedTokenBucket",
@@ -25,13 +26,16 @@ __all__ = [
     "Rejection",
     "RetryBudget",
     "RetryPermit",
+    "Scope",
     "SemaphoreLimiter",
     "Take",
     "TokenBucket",
     "TokenRetryBudget",
     "Window",
     "__version__",
+    "current",
     "default_clock",
+    "remaining",
     "set_default_clock",
     "simulate",
     "variants",
@@ -40,6 +44,15 @@ __all__ = [
 _T = TypeVar("_T")
 
 __version__: str
+
+def current() -> tuple[Deadline | None, Criticality | None, str | None, str | None, float | None]:
+    """Return what is asked here and now; see `sluicegate.context.current`."""
+
+def remaining() -> float | None:
+    """Return how many seconds are left until the earliest deadline, if there is one.
+
+    It is 0 once that is over.
+    """
 
 def default_clock() -> Clock | None:
     """Return the clock that stands in for the system's."""
@@ -680,6 +693,48 @@ class Deadline:
 
     def remaining(self) -> float:
         """Return how many seconds are left; 0 once it is over."""
+
+@final
+class Scope:
+    """A block in which something is asked for all work; see `sluicegate.context`.
+
+    `None` says nothing. It can be entered once.
+    """
+
+    def __new__(
+        cls,
+        *,
+        deadline: float | Deadline | None = None,
+        criticality: Criticality | None = None,
+        key: str | None = None,
+        operation: str | None = None,
+        tokens: float | None = None,
+    ) -> Self: ...
+    def __enter__(self) -> Deadline | None: ...
+    def __exit__(
+        self,
+        _class: type[BaseException] | None,
+        _exception: BaseException | None,
+        _traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+@final
+class Detached:
+    """A block in which nothing travels; see `sluicegate.context.detached`.
+
+    It can be entered once.
+    """
+
+    def __new__(cls) -> Self: ...
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self,
+        _class: type[BaseException] | None,
+        _exception: BaseException | None,
+        _traceback: TracebackType | None,
+        /,
+    ) -> None: ...
 
 @disjoint_base
 class CoDelQueue(Generic[_T]):

@@ -118,6 +118,18 @@ pub(crate) fn tokens(
     Ok(ask)
 }
 
+/// How many tokens work takes, where nothing may be said.
+pub(crate) fn tokens_or_none(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<f64>> {
+    const RANGE: &str = "a number of tokens from 1e-9 to 1e9, or None";
+    let Some(value) = value else { return Ok(None) };
+    let tokens = number("tokens", RANGE, value)?;
+    if (1e-9..=1e9).contains(&tokens) {
+        Ok(Some(tokens))
+    } else {
+        Err(out_of_range("tokens", RANGE, value))
+    }
+}
+
 pub(crate) fn rate(value: &Bound<'_, PyAny>) -> PyResult<f64> {
     number("rate", "a number that makes 1e-6 to 1e9 tokens a second", value)
 }
@@ -166,11 +178,19 @@ pub(crate) fn integer_or_none<'a, 'py, T: FromPyObject<'a, 'py, Error = PyErr>>(
 /// How much work matters; critical if nothing is said.
 #[inline]
 pub(crate) fn criticality(value: Option<&Bound<'_, PyAny>>) -> PyResult<Criticality> {
+    Ok(criticality_or_none(value)?.unwrap_or_default())
+}
+
+/// The same, where nothing may be said.
+#[inline]
+pub(crate) fn criticality_or_none(
+    value: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Criticality>> {
     const RANGE: &str = "a Criticality, or None";
-    let Some(value) = value else { return Ok(Criticality::default()) };
+    let Some(value) = value else { return Ok(None) };
     for class in Criticality::ALL {
         if imports::criticality(value.py(), class)?.is(value) {
-            return Ok(class);
+            return Ok(Some(class));
         }
     }
     Err(wrong_type("criticality", RANGE, value))
@@ -196,6 +216,17 @@ pub(crate) fn deadline(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Dura
         Ok(deadline) => deadline.get().left(value.py()).map(Some),
         Err(_) => seconds_from_now("deadline", DEADLINE, value).map(Some),
     }
+}
+
+/// A deadline as an object, which goes on from here to wherever it is asked.
+pub(crate) fn deadline_object(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<Deadline>>> {
+    let Some(value) = value else { return Ok(None) };
+    if let Ok(deadline) = value.cast_exact::<Deadline>() {
+        return Ok(Some(deadline.clone().unbind()));
+    }
+    let py = value.py();
+    let span = seconds_from_now("deadline", DEADLINE, value)?;
+    Py::new(py, Deadline::in_span(py, span)?).map(Some)
 }
 
 const DEADLINE: &str = "a number of seconds from now, at most 3600, a Deadline, or None";

@@ -16,6 +16,11 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
+    /// In so much time from now on, by the default clock.
+    pub(crate) fn in_span(py: Python<'_>, span: Duration) -> PyResult<Self> {
+        Self::on(py, Clock::Default, span)
+    }
+
     fn on(py: Python<'_>, clock: Clock, span: Duration) -> PyResult<Self> {
         let moment = clock.now(py)?.after(span);
         Ok(Self { clock, moment })
@@ -39,6 +44,17 @@ impl Deadline {
     /// What its clock raises.
     pub(crate) fn left(&self, py: Python<'_>) -> PyResult<Duration> {
         Ok(self.moment.since(self.clock.now(py)?))
+    }
+
+    /// Whether it comes before another one.
+    ///
+    /// # Errors
+    /// What their clocks raise, if they are not the same.
+    pub(crate) fn is_before(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
+        if self.clock.is_same(&other.clock) {
+            return Ok(self.moment < other.moment);
+        }
+        Ok(self.left(py)? < other.left(py)?)
     }
 }
 

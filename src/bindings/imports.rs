@@ -20,6 +20,16 @@ pub(crate) fn is_running_here(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(running_loop(event_loop.py())?.is_some_and(|running| running.is(event_loop)))
 }
 
+/// A `contextvars.ContextVar` that is `None` where it was not set.
+pub(crate) fn new_context_variable<'py>(
+    py: Python<'py>,
+    name: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = PyDict::new(py);
+    options.set_item("default", py.None())?;
+    py.import("contextvars")?.getattr("ContextVar")?.call((name,), Some(&options))
+}
+
 /// Whether a call of it gives a coroutine, which somebody would have to await.
 pub(crate) fn is_coroutine_function(function: &Bound<'_, PyAny>) -> PyResult<bool> {
     static IS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

@@ -15,6 +15,7 @@ mod classic;
 mod clock;
 mod codel;
 mod config;
+mod context_variable;
 mod deadline;
 mod default_clock;
 mod exit;
@@ -36,6 +37,7 @@ mod rejection;
 mod rejection_text;
 mod retry_budget;
 mod retry_permit;
+mod scope;
 mod semaphore;
 mod shared;
 mod simulate;
@@ -58,7 +60,7 @@ mod _core {
     use super::{
         acquire, bucket, classic, clock, codel, deadline, default_clock, exit, fork, gate,
         gradient, interpreters, keyed_bucket, limiter, permit, queue, rejection, retry_budget,
-        retry_permit, semaphore, simulate, throttle, token_retry_budget,
+        retry_permit, scope, semaphore, simulate, throttle, token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -84,6 +86,8 @@ mod _core {
         module.add_class::<rejection::Rejection>()?;
         module.add_class::<retry_budget::RetryBudget>()?;
         module.add_class::<retry_permit::RetryPermit>()?;
+        module.add_class::<scope::Detached>()?;
+        module.add_class::<scope::Scope>()?;
         module.add_class::<semaphore::SemaphoreLimiter>()?;
         module.add_class::<throttle::AdaptiveThrottle>()?;
         module.add_class::<token_retry_budget::TokenRetryBudget>()?;
@@ -91,6 +95,8 @@ mod _core {
         module.add_function(wrap_pyfunction!(simulate::variants, module)?)?;
         module.add_function(wrap_pyfunction!(default_clock::default_clock, module)?)?;
         module.add_function(wrap_pyfunction!(default_clock::set_default_clock, module)?)?;
+        module.add_function(wrap_pyfunction!(scope::current, module)?)?;
+        module.add_function(wrap_pyfunction!(scope::remaining, module)?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         exit::install(module.py())?;
         fork::install(module.py())
