@@ -36,6 +36,7 @@ __all__ = [
     "current",
     "default_clock",
     "remaining",
+    "report",
     "set_default_clock",
     "simulate",
     "variants",
@@ -53,6 +54,9 @@ def remaining() -> float | None:
 
     It is 0 once that is over.
     """
+
+def report(error: BaseException, context: object, /) -> None:
+    """Report an exception that nobody can be told, by `sys.unraisablehook`."""
 
 def default_clock() -> Clock | None:
     """Return the clock that stands in for the system's."""

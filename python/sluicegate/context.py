@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar, cast
 from sluicegate import _core
 from sluicegate._core import remaining
 from sluicegate._guard import is_coroutine_function
+from sluicegate._headers import Headers, Received
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Current",
+    "Headers",
+    "Received",
     "carry",
     "criticality",
     "current",

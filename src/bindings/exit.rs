@@ -55,6 +55,13 @@ pub(crate) fn report(py: Python<'_>, error: PyErr, context: Option<&Bound<'_, Py
     error.write_unraisable(py, context);
 }
 
+/// Report an exception that nobody can be told, by `sys.unraisablehook`.
+#[pyfunction]
+#[pyo3(name = "report", signature = (error, context, /))]
+pub(crate) fn report_from_python(error: &Bound<'_, PyAny>, context: &Bound<'_, PyAny>) {
+    report(error.py(), PyErr::from_value(error.clone()), Some(context));
+}
+
 /// Drops an object of the user, whose finalizer may run Python.
 pub(crate) fn discard(py: Python<'_>, object: Py<PyAny>) {
     let _calling = Calling::new(py);
