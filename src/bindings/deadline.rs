@@ -30,7 +30,6 @@ impl Deadline {
     ///
     /// # Errors
     /// What its own clock raises, if it is not the same.
-    #[allow(dead_code)] // for what takes a deadline and knows its clock
     pub(crate) fn moment_on(&self, py: Python<'_>, clock: &Clock, now: Time) -> PyResult<Time> {
         if self.clock.is_same(clock) {
             return Ok(self.moment);

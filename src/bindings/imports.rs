@@ -130,6 +130,16 @@ fn new_plainly_rejected<'py>(rejection: &Bound<'py, PyAny>) -> PyResult<Bound<'p
     }
 }
 
+/// Writes a warning, or what is good to know, to the log of this name.
+pub(crate) fn log(py: Python<'_>, logger: &str, is_warning: bool, text: &str) -> PyResult<()> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let _calling = exit::Calling::new(py);
+    let logger = GET.import(py, "logging", "getLogger")?.call1((logger,))?;
+    // Not as a format: there may be signs in it.
+    let method = if is_warning { "warning" } else { "info" };
+    logger.call_method1(method, ("%s", text)).map(drop)
+}
+
 /// `sluicegate.Criticality`.
 pub(crate) fn criticality_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CRITICALITY: PyOnceLock<Py<PyType>> = PyOnceLock::new();

@@ -6,6 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
+use super::log;
 use crate::bindings::acquire::{Admits, Asked};
 use crate::bindings::bucket::{self, TokenBucket};
 use crate::bindings::operation::Operation;
@@ -16,7 +17,7 @@ use crate::bindings::waiter::{self, Station, Waiter};
 use crate::bindings::{config, exit, wait};
 use crate::primitives::{
     Admission, Claim, Gate as Primitive, GateAdmission, GateAsk, GateClaim, Outcome,
-    Permit as Right, Rate, Rejection as Refusal, Ticket, Time, TokenAsk,
+    Permit as Right, Rate, Rejection as Refusal, Ticket, Time, TokenAsk, Waitable,
 };
 
 /// A gate with its lock, its clock, its timers, and what else it asks.
@@ -40,12 +41,19 @@ impl Hosted for Primitive<Waiter> {
     }
 
     fn has_news(&self) -> bool {
-        self.is_owing()
+        self.is_owing() || Self::has_news(self)
     }
 
     fn tell(shared: &Shared<Self>, py: Python<'_>) -> PyResult<()> {
         let owed = shared.with(Self::take_owed);
-        give_back(py, shared, owed)
+        let mut told = give_back(py, shared, owed);
+        while let Some((event, snapshot)) = shared.with(|state| {
+            let event = state.news()?;
+            Some((event, state.snapshot(state.latest())))
+        }) {
+            told = told.and(log::write(py, shared.name(), &event, &snapshot));
+        }
+        told
     }
 }
 

@@ -1,5 +1,6 @@
 mod core;
 mod drain;
+mod log;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -20,9 +21,11 @@ use super::given::Given;
 use super::limiter::BaseLimiter;
 use super::names::Names;
 use super::permit::Permit;
+use super::scope;
 use super::shared::Shared;
 use super::wait::{self, refuse_on_event_loop};
 use super::wait_for::{Errands, Wait};
+use super::waiter::Station;
 use super::{config, imports, kill_switch};
 use crate::primitives::{
     Criticality, Gate as Primitive, GateConfig, GateLimit, Reserve, Time, TokenAsk, Waitable, Wakes,
@@ -114,7 +117,7 @@ impl Gate {
             match core.try_acquire(py, &inner.asked, operation.as_ref())? {
                 Ok(right) => inner.right.fill(right),
                 Err(refusal) => {
-                    let rejection = core.rejection(py, refusal, operation.as_ref());
+                    let rejection = core.rejection(py, refusal, operation);
                     return Ok(Py::new(py, rejection)?.into_any());
                 }
             }
@@ -242,7 +245,7 @@ impl Gate {
 
     /// Reject what is overdue, as every use of the gate does, and its timers do.
     fn expire(&self, py: Python<'_>) -> PyResult<()> {
-        super::waiter::Station::sweep(&*self.core, py, None)
+        self.core.sweep(py, None)
     }
 
     /// What it is called in rejections, snapshots and metrics.
@@ -336,17 +339,34 @@ impl Gate {
         operation: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(Asked, Option<Py<PyString>>)> {
         let mut asked = Asked::from(config::ask(cost, None)?);
+        let mut around = scope::asked(py)?;
         if let Some(criticality) = criticality {
             asked.ask.criticality = config::criticality(Some(criticality))?;
+        } else if let Some(criticality) = around.as_ref().and_then(|around| around.criticality) {
+            asked.ask.criticality = criticality;
         }
-        if let Some(span) = config::deadline(deadline)? {
-            asked.deadline = Some(self.core.now(py)?.after(span));
+        if let Some(deadline) = deadline {
+            let left = config::deadline(Some(deadline))?.unwrap_or_default();
+            asked.deadline = Some(self.core.now(py)?.after(left));
+        }
+        // The one of the context is never extended.
+        if let Some(deadline) = around.as_ref().and_then(|around| around.deadline.as_ref()) {
+            let now = self.core.now(py)?;
+            let at = deadline.get().moment_on(py, self.core.clock(), now)?;
+            asked.deadline = Some(asked.deadline.map_or(at, |given| given.min(at)));
         }
         let _key = config::text("key", key)?;
         if let Some(tokens) = tokens {
             asked.tokens = self.tokens(tokens)?;
+        } else if let Some(tokens) = around.as_ref().and_then(|around| around.tokens) {
+            self.check_tokens(tokens)?;
+            asked.tokens = tokens;
         }
-        Ok((asked, config::text("operation", operation)?))
+        let operation = match config::text("operation", operation)? {
+            Some(operation) => Some(operation),
+            None => around.as_mut().and_then(|around| around.operation.take()),
+        };
+        Ok((asked, operation))
     }
 
     /// How much of the rate; more than the burst would never be there.

@@ -7,6 +7,7 @@
 
 mod config;
 mod limit;
+mod refusals;
 mod reserve;
 mod sampling;
 mod seats;
@@ -21,13 +22,15 @@ pub use reserve::Reserve;
 pub use snapshot::GateSnapshot;
 
 use limit::Limit;
+use refusals::Refusals;
 use sampling::Sampling;
 use seats::{Comer, Grant, Seats, State};
 use shadow::Departures;
 
 use super::{
     Ask, CLAIM_PATIENCE, CoDelQueue, ConfigError, Criticality, Home, ItemId, News, Offer, Outcome,
-    Permit, QueueConfig, Reason, Rejection, Taken, Ticket, Time, Waitable, Wakes, random::Random,
+    Permit, QueueConfig, Reason, Rejecting, Rejection, Taken, Ticket, Time, Waitable, Wakes,
+    random::Random,
 };
 
 /// What somebody asks of a [`Gate`].
@@ -155,7 +158,7 @@ pub struct Gate<W> {
     /// What of the rate is to be given back.
     owed: f64,
     admitted: u64,
-    rejected: [u64; 12],
+    refusals: Refusals,
     outcomes: [u64; 3],
     revoked: u64,
     stray_releases: u64,
@@ -201,7 +204,7 @@ impl<W> Gate<W> {
             now: Time::ZERO,
             owed: 0.0,
             admitted: 0,
-            rejected: [0; 12],
+            refusals: Refusals::new(),
             outcomes: [0; 3],
             revoked: 0,
             stray_releases: 0,
@@ -429,6 +432,7 @@ impl<W> Gate<W> {
         }
         let now = self.tick(now);
         self.outcomes[outcome.index()] += 1;
+        self.refusals.note_done(now);
         match permit.shadow {
             None => self.end(now, permit, operation, outcome),
             Some(ticket) => self.depart(ticket, operation, outcome),
@@ -516,8 +520,7 @@ impl<W> Gate<W> {
         self.is_closed = true;
         self.queue.reject_all(self.now, Reason::Closed);
         for key in std::mem::take(&mut self.aside) {
-            let rejection = self.rejection(Reason::Closed, self.criticality_at(key));
-            self.rejected[Reason::Closed.index()] += 1;
+            let rejection = self.reject(Reason::Closed, self.criticality_at(key));
             self.refuse(key, rejection, &mut wakes);
         }
         self.look(now, &mut wakes);
@@ -567,6 +570,18 @@ impl<W> Gate<W> {
         std::mem::take(&mut self.owed)
     }
 
+    /// What there is to tell of rejections, until there is nothing more.
+    pub fn news(&mut self) -> Option<Rejecting> {
+        self.refusals.news(self.now)
+    }
+
+    /// Whether there is something to tell of rejections.
+    #[must_use]
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.refusals.has_news(self.now)
+    }
+
     /// Whether something of the rate is to be given back.
     #[must_use]
     pub fn is_owing(&self) -> bool {
@@ -600,7 +615,7 @@ impl<W> Gate<W> {
             threshold: Criticality::Sheddable,
             saturation: self.saturation(),
             admitted: self.admitted,
-            rejected: self.rejected,
+            rejected: *self.refusals.counts(),
             outcomes: self.outcomes,
             revoked: self.revoked,
             stray_releases: self.stray_releases,
@@ -751,6 +766,7 @@ impl<W> Gate<W> {
         match pushed {
             Ok(item) => {
                 self.seats.enter_line(ticket.key(), item);
+                self.refusals.note_ask();
                 Ok(())
             }
             Err((_, rejection)) => Err(self.reject(rejection.reason, rejection.criticality)),
@@ -788,6 +804,7 @@ impl<W> Gate<W> {
         permit.operation = work.operation();
         self.hold(&mut permit, ask.ask.criticality);
         self.admitted += 1;
+        self.refusals.note_ask();
         Some(permit)
     }
 
@@ -1002,8 +1019,8 @@ impl<W> Gate<W> {
     }
 
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
-        self.rejected[reason.index()] += 1;
-        self.rejection(reason, criticality)
+        let retry_after = self.refusals.note(self.now, reason, criticality, &mut self.random);
+        Rejection { retry_after, ..self.rejection(reason, criticality) }
     }
 
     fn reject_late(&mut self, ask: &GateAsk<'_>) -> Rejection {
