@@ -8,6 +8,7 @@
 mod bucket;
 mod classic;
 mod codel;
+mod cohort;
 mod criticality;
 mod episodes;
 mod error;
@@ -46,6 +47,7 @@ mod window;
 pub use bucket::{BucketSnapshot, Taking, TokenAsk, TokenBucket};
 pub use classic::ClassicLimiter;
 pub use codel::Codel;
+pub use cohort::{Position, Priority, epoch};
 pub use criticality::Criticality;
 pub use episodes::{Episodes, Rejecting, Tally};
 pub use error::ConfigError;
