@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use divan::{Bencher, black_box};
 use sluicegate::primitives::{
-    AdaptiveThrottle, Admission, Ask, Claim, Criticality, Episodes, Home, Outcome, Reason,
-    RetryAfter, RetryBudget, RetryBudgetConfig, SemaphoreLimiter, ThrottleConfig, Ticket, Time,
-    TokenRetryBudget, TokenRetryBudgetConfig, Waitable,
+    AdaptiveThrottle, Admission, Ask, Claim, Criticality, Episodes, Home, Outcome, Position,
+    Priority, Reason, RetryAfter, RetryBudget, RetryBudgetConfig, SemaphoreLimiter, Threshold,
+    ThrottleConfig, Ticket, Time, TokenRetryBudget, TokenRetryBudgetConfig, Waitable,
 };
 
 fn main() {
@@ -227,6 +227,51 @@ fn try_retry_by_tokens_and_release(bencher: Bencher<'_, '_>) {
         budget.record_success();
         budget.try_retry().map(|permit| budget.release(permit))
     });
+}
+
+/// A threshold that admits everything, and one that rejects half of what comes.
+#[divan::bench(args = [0.5, 1.5])]
+fn admits(bencher: Bencher<'_, '_>, pressure: f64) {
+    let (mut threshold, mut now, mut bits) = (Threshold::new(), 0, 1_u32);
+    let mut priority = move || {
+        bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        Priority::new(Criticality::Critical, Position::from_bits(bits))
+    };
+    while now < 500_000_000 {
+        now += 100_000;
+        let time = Time::from_nanos(now);
+        if threshold.is_due(time) {
+            threshold.update(time, pressure);
+        }
+        threshold.admits(time, priority());
+    }
+    bencher.bench_local(|| {
+        now += 1;
+        threshold.admits(Time::from_nanos(now), black_box(priority()))
+    });
+}
+
+/// An evaluation while it rejects, with as many decisions to look at as there can be.
+#[divan::bench]
+fn evaluate_threshold(bencher: Bencher<'_, '_>) {
+    let (mut threshold, mut now, mut bits) = (Threshold::new(), 0, 1_u32);
+    bencher
+        .with_inputs(|| {
+            bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            Priority::new(Criticality::Critical, Position::from_bits(bits))
+        })
+        .bench_local_values(|priority| {
+            now += 1_000_000;
+            let time = Time::from_nanos(now);
+            threshold.admits(time, priority);
+            threshold.update(time, black_box(1.01));
+        });
+}
+
+#[divan::bench(args = [8, 36])]
+fn position_of_key(bencher: Bencher<'_, '_>, length: usize) {
+    let key = "k".repeat(length);
+    bencher.bench_local(|| Position::of_key(black_box(&key), black_box(500_000)));
 }
 
 /// For come-backs: a rejection and a completion, a millisecond apart.

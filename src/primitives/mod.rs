@@ -34,6 +34,7 @@ mod semaphore;
 mod service;
 mod slots;
 mod soonest;
+mod threshold;
 mod throttle;
 mod time;
 mod timing_wheel;
@@ -71,6 +72,7 @@ pub use retry_budget::{RetryBudget, RetryBudgetConfig, RetryBudgetSnapshot, Retr
 pub use semaphore::{Admission, Ask, Claim, SemaphoreLimiter, Snapshot};
 pub use service::{Certainty, ServiceEstimate};
 pub use slots::{MAX_COST, MAX_LIMIT};
+pub use threshold::Threshold;
 pub use throttle::{AdaptiveThrottle, ThrottleConfig, ThrottleSnapshot};
 pub use time::Time;
 pub use token_retry_budget::{TokenRetryBudget, TokenRetryBudgetConfig, TokenRetryBudgetSnapshot};
