@@ -16,11 +16,13 @@ __all__ = [
     "ClassicLimiter",
     "CoDelQueue",
     "Codel",
+    "CpuUsage",
     "Deadline",
     "Detached",
     "Gate",
     "GradientLimiter",
     "KeyedTokenBucket",
+    "LagWindow",
     "ManualClock",
     "Permit",
     "Rejection",
@@ -39,6 +41,7 @@ __all__ = [
     "report",
     "set_default_clock",
     "simulate",
+    "target",
     "variants",
 ]
 
@@ -80,6 +83,9 @@ def simulate(
 
 def variants(path: str, json: str | None, /) -> list[tuple[str, int]]:
     """Name the variants of a scenario, and say with how many seeds each is judged."""
+
+def target(value: float, most: float, /) -> float:
+    """Check what a pressure is to be 1 at: a number above 0 and at most `most`."""
 
 @final
 class Rejection:
@@ -1394,6 +1400,47 @@ class KeyedTokenBucket:
         """
 
     def _snapshot(self) -> dict[str, Any]: ...
+
+@final
+class LagWindow:
+    """How late an event loop is; see `sluicegate.pressure.loop_lag`."""
+
+    def __new__(cls, *, clock: Clock | None = None) -> Self: ...
+    def sample(self, interval: float, /) -> None:
+        """Take a sample: how much later than `interval` seconds after the one before it is.
+
+        The first one only begins. At once after it was due is no lag, and too early neither.
+        """
+
+    def pressure(self, target: float, /) -> float:
+        """Return the lag by `target` seconds.
+
+        It is the 99th percentile of the last 2 to 4 s, without the one worst sample, and 0 once
+        half a second was on time.
+        """
+
+@final
+class CpuUsage:
+    """How busy a processor is; see `sluicegate.pressure.cpu`."""
+
+    def __new__(cls, *, clock: Clock | None = None) -> Self: ...
+    def is_due(self) -> bool:
+        """Whether it is time to read the counters again."""
+
+    def record(self, used: float, available: float, /) -> None:
+        """Take a reading of what was used and of what there was to use, since any moment.
+
+        Args:
+            used: As a counter that only grows; one that went back begins anew.
+            available: The same, in the same unit.
+        """
+
+    def pressure(self, target: float, /) -> float:
+        """Return the usage by `target`, a share.
+
+        It is smoothed over half a second, and at least 1.5 if all is in use and the target is
+        less.
+        """
 
 @disjoint_base
 class ManualClock:

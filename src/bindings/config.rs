@@ -282,7 +282,7 @@ pub(crate) fn wrong_type(parameter: &str, range: &str, value: &Bound<'_, PyAny>)
     }
 }
 
-fn out_of_range(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr {
+pub(crate) fn out_of_range(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> PyErr {
     message(parameter, range, value).map_or_else(|error| error, PyValueError::new_err)
 }
 

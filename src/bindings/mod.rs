@@ -32,6 +32,7 @@ mod locked;
 mod names;
 mod operation;
 mod permit;
+mod pressure;
 mod queue;
 mod rejection;
 mod rejection_text;
@@ -59,8 +60,8 @@ mod _core {
 
     use super::{
         acquire, bucket, classic, clock, codel, deadline, default_clock, exit, fork, gate,
-        gradient, interpreters, keyed_bucket, limiter, permit, queue, rejection, retry_budget,
-        retry_permit, scope, semaphore, simulate, throttle, token_retry_budget,
+        gradient, interpreters, keyed_bucket, limiter, permit, pressure, queue, rejection,
+        retry_budget, retry_permit, scope, semaphore, simulate, throttle, token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -81,6 +82,8 @@ mod _core {
         module.add_class::<keyed_bucket::KeyedTokenBucket>()?;
         module.add_class::<limiter::BaseLimiter>()?;
         module.add_class::<permit::Permit>()?;
+        module.add_class::<pressure::CpuUsage>()?;
+        module.add_class::<pressure::LagWindow>()?;
         module.add_class::<queue::CoDelQueue>()?;
         module.add_class::<queue::Take>()?;
         module.add_class::<rejection::Rejection>()?;
@@ -91,6 +94,7 @@ mod _core {
         module.add_class::<semaphore::SemaphoreLimiter>()?;
         module.add_class::<throttle::AdaptiveThrottle>()?;
         module.add_class::<token_retry_budget::TokenRetryBudget>()?;
+        module.add_function(wrap_pyfunction!(pressure::target, module)?)?;
         module.add_function(wrap_pyfunction!(simulate::simulate, module)?)?;
         module.add_function(wrap_pyfunction!(simulate::variants, module)?)?;
         module.add_function(wrap_pyfunction!(default_clock::default_clock, module)?)?;
