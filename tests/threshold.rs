@@ -383,6 +383,15 @@ fn seldom_evaluations_are_no_more_abrupt() {
 }
 
 #[test]
+fn what_is_a_little_too_much_is_not_for_ever() {
+    let mut threshold = Threshold::new();
+    for step in 0..10_000 {
+        threshold.update(at(step), 1.01);
+    }
+    assert!(threshold.rate() > 0.1, "{}", threshold.rate());
+}
+
+#[test]
 fn it_is_due_each_tenth_of_a_second() {
     let mut threshold = Threshold::new();
     assert!(threshold.is_due(at(0)));

@@ -31,8 +31,6 @@ const CALM: f64 = 0.8;
 /// by so much more a second in each second.
 const PATIENCE: f64 = 0.5;
 const RELEASE: f64 = 6.0;
-/// A lower depth is none.
-const SHALLOW: f64 = 1e-3;
 
 /// A priority below which work is rejected; it moves so that pressure stays at its
 /// target.
@@ -180,8 +178,7 @@ impl Threshold {
 
         let rise = (RISE * step).min(MAX_RISE);
         let highest = -(-(self.rate() + rise).min(MAX_RATE)).ln_1p();
-        let depth = depth.min(highest);
-        if depth < SHALLOW { 0.0 } else { depth }
+        depth.clamp(0.0, highest)
     }
 
     /// Finds the priority below which the rate lies.
