@@ -4,7 +4,7 @@ use super::{GateLimit, Reserve};
 use crate::primitives::{ConfigError, MAX_CAPACITY};
 
 /// How a [`Gate`](super::Gate) admits. By default it tunes itself.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GateConfig {
     /// The limit, or what it follows; by default latency.
     pub limit: GateLimit,
@@ -19,8 +19,29 @@ pub struct GateConfig {
     pub max_wait: Option<Duration>,
     /// What is there for the critical.
     pub reserve: Reserve,
+    /// Whether there are pressures from outside, which [`note_pressure`] brings.
+    ///
+    /// [`note_pressure`]: super::Gate::note_pressure
+    pub has_pressure: bool,
+    /// Whether those whom the line would reject in the end are rejected at once, the less
+    /// critical first.
+    pub sheds_by_line: bool,
     /// What chance is made of.
     pub seed: u64,
+}
+
+impl Default for GateConfig {
+    fn default() -> Self {
+        Self {
+            limit: GateLimit::default(),
+            max_waiting: None,
+            max_wait: None,
+            reserve: Reserve::none(),
+            has_pressure: false,
+            sheds_by_line: true,
+            seed: 0,
+        }
+    }
 }
 
 /// The longest that one may be told to wait.

@@ -12,6 +12,7 @@ mod reserve;
 mod sampling;
 mod seats;
 mod shadow;
+mod shedding;
 mod snapshot;
 
 use std::time::Duration;
@@ -26,11 +27,12 @@ use refusals::Refusals;
 use sampling::Sampling;
 use seats::{Comer, Grant, Seats, State};
 use shadow::Departures;
+use shedding::{Shedding, priority_of};
 
 use super::{
     Ask, CLAIM_PATIENCE, CoDelQueue, ConfigError, Criticality, Home, ItemId, News, Offer, Outcome,
-    Permit, QueueConfig, Reason, Rejecting, Rejection, Taken, Ticket, Time, Waitable, Wakes,
-    random::Random,
+    Permit, Position, Priority, QueueConfig, Reason, Rejecting, Rejection, Taken, Ticket, Time,
+    Waitable, Wakes, random::Random,
 };
 
 /// What somebody asks of a [`Gate`].
@@ -42,6 +44,8 @@ pub struct GateAsk<'a> {
     pub deadline: Option<Time>,
     /// How much of the rate; finite and 0 or more.
     pub tokens: f64,
+    /// Where the caller stands among those who are as critical, if he is known.
+    pub position: Option<Position>,
     /// What kind of work it is.
     pub operation: Option<&'a str>,
 }
@@ -50,7 +54,7 @@ impl GateAsk<'_> {
     /// Asks for one unit and one token, critical, without a deadline.
     #[must_use]
     pub const fn one() -> Self {
-        Self { ask: Ask::one(), deadline: None, tokens: 1.0, operation: None }
+        Self { ask: Ask::one(), deadline: None, tokens: 1.0, position: None, operation: None }
     }
 
     fn offer(&self, until: Option<Time>) -> Offer<'_> {
@@ -151,6 +155,7 @@ pub struct Gate<W> {
     is_dry_run: bool,
     is_closed: bool,
     sampling: Sampling,
+    shedding: Shedding,
     random: Random,
     /// Which life this is; permits of an earlier one release nothing.
     epoch: u32,
@@ -199,6 +204,7 @@ impl<W> Gate<W> {
             is_dry_run: false,
             is_closed: false,
             sampling: Sampling::new(),
+            shedding: Shedding::new(config.has_pressure, config.sheds_by_line),
             random: Random::new(config.seed),
             epoch: 0,
             now: Time::ZERO,
@@ -296,6 +302,10 @@ impl<W> Gate<W> {
         if ask.deadline.is_some_and(|deadline| deadline <= now) || !self.is_room_for(&ask.ask) {
             return None;
         }
+        // Else it is to be told why it is rejected.
+        if self.shedding.is_by_pressure() {
+            return None;
+        }
         if rate.take(now, ask.tokens).is_err() {
             return None;
         }
@@ -328,6 +338,7 @@ impl<W> Gate<W> {
                 let is_full = !self.queue.has_room_for(&ask.offer(until));
                 let is_stale = self.seats.oldest_grant().is_some();
                 if is_full && !is_stale {
+                    self.shedding.note_rejected(Reason::Full);
                     Some(Err(self.reject(Reason::Full, ask.ask.criticality)))
                 } else {
                     None
@@ -570,6 +581,11 @@ impl<W> Gate<W> {
         std::mem::take(&mut self.owed)
     }
 
+    /// Takes note of the highest pressure from outside: 1 is at its target.
+    pub fn note_pressure(&mut self, pressure: f64) {
+        self.shedding.note_pressure(pressure);
+    }
+
     /// What there is to tell of rejections, until there is nothing more.
     pub fn news(&mut self) -> Option<Rejecting> {
         self.refusals.news(self.now)
@@ -612,7 +628,7 @@ impl<W> Gate<W> {
             wait_bound: self.wait_bound(),
             service_mean: line.service_mean,
             service_p95: line.service_p95,
-            threshold: Criticality::Sheddable,
+            threshold: self.shedding.level(),
             saturation: self.saturation(),
             admitted: self.admitted,
             rejected: *self.refusals.counts(),
@@ -696,7 +712,13 @@ impl<W> Gate<W> {
             rejection.retry_after = Some(told);
             return Decision::Rejected(rejection);
         }
-        let decision = self.decide_room(ask, may_wait, wakes);
+        let priority = priority_of(criticality, ask.position, &mut self.random);
+        let decision = if self.shedding.admits(now, priority) {
+            self.decide_room(ask, priority, may_wait, wakes)
+        } else {
+            let level = self.shedding.outside_level();
+            Decision::Rejected(self.reject_below(level, criticality))
+        };
         if matches!(decision, Decision::Rejected(_)) {
             rate.give_back(now, ask.tokens);
         }
@@ -704,7 +726,13 @@ impl<W> Gate<W> {
     }
 
     /// The same of who is on time and within the rate.
-    fn decide_room(&mut self, ask: &GateAsk<'_>, may_wait: bool, wakes: &mut Wakes<W>) -> Decision {
+    fn decide_room(
+        &mut self,
+        ask: &GateAsk<'_>,
+        priority: Priority,
+        may_wait: bool,
+        wakes: &mut Wakes<W>,
+    ) -> Decision {
         if self.is_calm() {
             self.queue.expire(self.now);
         } else {
@@ -725,6 +753,10 @@ impl<W> Gate<W> {
         let criticality = ask.ask.criticality;
         if !may_wait || self.config.is_without_line() {
             return Decision::Rejected(self.reject(Reason::Limit, criticality));
+        }
+        if !self.shedding.lets_wait(self.now, priority, self.queue.is_standing()) {
+            let level = self.shedding.line_level();
+            return Decision::Rejected(self.reject_below(level, criticality));
         }
         let until = self.until(criticality);
         if self.queue.is_in_vain(&ask.offer(until), false) {
@@ -769,7 +801,10 @@ impl<W> Gate<W> {
                 self.refusals.note_ask();
                 Ok(())
             }
-            Err((_, rejection)) => Err(self.reject(rejection.reason, rejection.criticality)),
+            Err((_, rejection)) => {
+                self.shedding.note_rejected(rejection.reason);
+                Err(self.reject(rejection.reason, rejection.criticality))
+            }
         }
     }
 
@@ -805,6 +840,7 @@ impl<W> Gate<W> {
         self.hold(&mut permit, ask.ask.criticality);
         self.admitted += 1;
         self.refusals.note_ask();
+        self.shedding.note_room(self.now);
         Some(permit)
     }
 
@@ -849,6 +885,7 @@ impl<W> Gate<W> {
         while self.queue.has_news() {
             for news in self.queue.take_news() {
                 if let News::Rejected(key, rejection) = news {
+                    self.shedding.note_rejected(rejection.reason);
                     let rejection = self.reject(rejection.reason, rejection.criticality);
                     if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
                         self.seats.leave_line(home);
@@ -1021,6 +1058,11 @@ impl<W> Gate<W> {
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
         let retry_after = self.refusals.note(self.now, reason, criticality, &mut self.random);
         Rejection { retry_after, ..self.rejection(reason, criticality) }
+    }
+
+    fn reject_below(&mut self, level: Criticality, criticality: Criticality) -> Rejection {
+        let rejection = self.reject(Reason::Priority, criticality);
+        Rejection { threshold: Some(level), ..rejection }
     }
 
     fn reject_late(&mut self, ask: &GateAsk<'_>) -> Rejection {
@@ -1212,6 +1254,7 @@ impl<W> Waitable<W> for Gate<W> {
         self.limit.reset();
         let _ = self.queue.clear();
         self.departures = Departures::new();
+        self.shedding.reset();
         self.in_flight = [0; 4];
         self.blocked.clear();
         self.aside.clear();
