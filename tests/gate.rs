@@ -203,6 +203,19 @@ fn less_critical_waiters_make_room_in_a_full_line() {
 }
 
 #[test]
+fn what_one_would_wait_with_is_left_to_who_may_not_wait() {
+    let config =
+        GateConfig { limit: GateLimit::Fixed(1.0), max_waiting: Some(1), ..GateConfig::default() };
+    let mut gate = gate_with(config);
+    let _permit = enter(&mut gate, at(0), &critical());
+    let _first = wait(&mut gate, at(0), &critical(), 1);
+    let mut waiter = Some(2);
+    let (admission, _) = gate.acquire(at(0), &critical(), &mut (), &mut waiter);
+    assert!(matches!(admission, GateAdmission::Rejected(_)), "it is full");
+    assert_eq!(waiter, Some(2));
+}
+
+#[test]
 fn a_unit_is_kept_for_the_critical() {
     let config = GateConfig {
         limit: GateLimit::Fixed(5.0),

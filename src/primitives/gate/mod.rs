@@ -373,9 +373,14 @@ impl<W> Gate<W> {
             Decision::Rejected(rejection) => GateAdmission::Rejected(rejection),
             Decision::Line(until) => {
                 let comer = self.comer(ask);
-                let ticket = self.seats.take(comer, waiter.take());
+                let ticket = self.seats.take(comer);
                 match self.join(ask, until, ticket, &mut wakes) {
-                    Ok(()) => GateAdmission::Waiting(ticket),
+                    Ok(()) => {
+                        if let Some(seat) = self.seats.find(ticket) {
+                            seat.waiter = waiter.take();
+                        }
+                        GateAdmission::Waiting(ticket)
+                    }
                     Err(rejection) => {
                         let seat = self.seats.leave(ticket, &mut wakes);
                         self.owed += seat.map_or(0.0, |seat| seat.tokens);

@@ -90,8 +90,8 @@ impl<W> Seats<W> {
         self.slab.is_empty()
     }
 
-    /// A seat for somebody whose state is still to be said.
-    pub(super) fn take(&mut self, comer: Comer, waiter: Option<W>) -> Ticket {
+    /// A seat for somebody whose state, and what he is woken with, is still to be said.
+    pub(super) fn take(&mut self, comer: Comer) -> Ticket {
         let Comer { home, criticality, cost, tokens, joined } = comer;
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -104,7 +104,7 @@ impl<W> Seats<W> {
             joined,
             state: State::Waiting(ItemId::from_bits(0)),
             is_late: false,
-            waiter,
+            waiter: None,
             links: Links::default(),
         });
         Ticket::new(key_of(key), serial)

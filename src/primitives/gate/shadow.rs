@@ -90,7 +90,7 @@ impl<W> Gate<W> {
             Decision::Rejected(_) => self.pass(None),
             Decision::Line(until) => {
                 let comer = Comer { home: NOWHERE, ..self.comer(&ask) };
-                let ticket = self.seats.take(comer, None);
+                let ticket = self.seats.take(comer);
                 if let Some(seat) = self.seats.find(ticket) {
                     seat.state = State::Shadow(Box::new(Shadow::new()));
                 }
