@@ -50,6 +50,21 @@ fn wait(gate: &mut Gate<u32>, now: Time, ask: &GateAsk<'_>, waiter: u32) -> Tick
     }
 }
 
+/// How much was taken.
+#[derive(Default)]
+struct Tokens(f64);
+
+impl Rate for Tokens {
+    fn take(&mut self, _now: Time, tokens: f64) -> Result<(), Duration> {
+        self.0 += tokens;
+        Ok(())
+    }
+
+    fn give_back(&mut self, _now: Time, tokens: f64) {
+        self.0 -= tokens;
+    }
+}
+
 fn rejected(gate: &mut Gate<u32>, now: Time, ask: &GateAsk<'_>) -> Reason {
     match gate.acquire(now, ask, &mut (), &mut Some(0)).0 {
         GateAdmission::Rejected(rejection) => rejection.reason,
@@ -161,17 +176,6 @@ fn the_order_of_decisions() {
 
 #[test]
 fn what_was_taken_of_the_rate_goes_back_to_it() {
-    #[derive(Default)]
-    struct Tokens(f64);
-    impl Rate for Tokens {
-        fn take(&mut self, _now: Time, tokens: f64) -> Result<(), Duration> {
-            self.0 += tokens;
-            Ok(())
-        }
-        fn give_back(&mut self, _now: Time, tokens: f64) {
-            self.0 -= tokens;
-        }
-    }
     let mut gate = gate(1.0);
     let mut rate = Tokens::default();
     let (permit, _) = gate.try_acquire(at(0), &critical(), &mut rate);
@@ -233,6 +237,26 @@ fn a_unit_is_kept_for_the_critical() {
         assert_eq!(done(&mut gate, at(2), permit), [1]);
     }
     let _ = claim(&mut gate, at(2), waiting);
+}
+
+#[test]
+fn what_was_kept_for_somebody_who_came_is_there_for_those_in_line() {
+    let reserve =
+        Reserve::none().with(Criticality::Critical, 0.2).with(Criticality::CriticalPlus, 0.2);
+    let config = GateConfig { limit: GateLimit::Fixed(5.0), reserve, ..GateConfig::default() };
+    let mut gate = gate_with(config);
+    let _one = enter(&mut gate, at(0), &ask(Criticality::Sheddable, HERE));
+    let mut three = ask(Criticality::Sheddable, HERE);
+    three.ask = Ask::new(3).expect("a cost");
+    (three.ask.criticality, three.ask.home) = (Criticality::Sheddable, Some(HERE));
+    let ticket = wait(&mut gate, at(0), &three, 1);
+    // He is of both reserves: nothing is kept any more.
+    let plus = ask(Criticality::CriticalPlus, HERE);
+    let (answer, wakes) = gate.try_acquire(at(0), &plus, &mut ());
+    let _plus = answer.expect("it was kept for him");
+    assert_eq!(wakes.into_iter().map(|wake| wake.waiter).collect::<Vec<_>>(), [1]);
+    let _three = claim(&mut gate, at(0), ticket);
+    assert_eq!(gate.in_flight(), 5);
 }
 
 #[test]

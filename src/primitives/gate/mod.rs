@@ -748,6 +748,10 @@ impl<W> Gate<W> {
         }
         loop {
             if let Some(permit) = self.begin_in_turn(ask) {
+                // What was kept for him may be more than what he occupies.
+                if self.queue.depth() > 0 {
+                    self.serve(wakes);
+                }
                 return Decision::Admitted(permit);
             }
             if !self.revoke_stale_for(ask.ask.home) {
