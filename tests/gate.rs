@@ -284,6 +284,23 @@ fn a_blocked_home_does_not_hold_the_others_up() {
 }
 
 #[test]
+fn who_comes_from_elsewhere_is_not_held_up_by_a_blocked_home() {
+    let mut gate = gate(2.0);
+    let first = enter(&mut gate, at(0), &critical());
+    let _second = enter(&mut gate, at(0), &critical());
+    let blocked = ask(Criticality::Critical, THERE);
+    let mut both = blocked;
+    both.ask = Ask::new(2).expect("a cost");
+    both.ask.home = Some(THERE);
+    let _granted = wait(&mut gate, at(0), &blocked, 1);
+    let _behind = wait(&mut gate, at(0), &both, 2);
+    assert_eq!(done(&mut gate, at(10), first), [1]);
+    // It is stale by now, and he who is next in line is as blocked.
+    let _permit = enter(&mut gate, at(60), &critical());
+    assert_eq!((gate.in_flight(), gate.waiting()), (2, 2));
+}
+
+#[test]
 fn a_closed_gate_refuses_who_waits_and_lets_go_on_what_runs() {
     let mut gate = gate(1.0);
     let permit = enter(&mut gate, at(0), &critical());

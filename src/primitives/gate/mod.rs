@@ -757,6 +757,8 @@ impl<W> Gate<W> {
             if !self.revoke_stale_for(ask.ask.home) {
                 break;
             }
+            // Those in line there are as blocked, and hold nobody up.
+            self.serve(wakes);
         }
         self.limit.note_no_room();
         let criticality = ask.ask.criticality;
