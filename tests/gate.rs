@@ -301,6 +301,24 @@ fn who_comes_from_elsewhere_is_not_held_up_by_a_blocked_home() {
 }
 
 #[test]
+fn a_late_claimer_does_not_take_from_who_goes_first_in_a_standing_line() {
+    let mut gate = gate(1.0);
+    let patient =
+        |criticality, home| GateAsk { deadline: Some(at(90_000)), ..ask(criticality, home) };
+    let permit = enter(&mut gate, at(0), &critical());
+    let _low = wait(&mut gate, at(0), &patient(Criticality::Sheddable, HERE), 1);
+    let _ = gate.expire(at(1_980), None);
+    let late = wait(&mut gate, at(1_990), &patient(Criticality::Critical, HERE), 2);
+    assert_eq!(done(&mut gate, at(2_000), permit), [2]);
+    let newest = wait(&mut gate, at(2_010), &patient(Criticality::Critical, THERE), 3);
+    let woken: Vec<u32> =
+        gate.expire(at(2_050), Some(THERE)).into_iter().map(|w| w.waiter).collect();
+    assert_eq!(woken, [3, 1]);
+    assert!(matches!(gate.claim(at(2_060), late).0, GateClaim::Waiting));
+    let _permit = claim(&mut gate, at(2_070), newest);
+}
+
+#[test]
 fn a_closed_gate_refuses_who_waits_and_lets_go_on_what_runs() {
     let mut gate = gate(1.0);
     let permit = enter(&mut gate, at(0), &critical());

@@ -1051,12 +1051,13 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Lets a late claimer who is next have what younger ones elsewhere were granted and
+    /// Lets a late claimer who is next have what those behind him elsewhere were granted and
     /// have not claimed: whoever comes first. So homes that are all slow still make
     /// progress.
     fn take_over(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) {
         while self.queue.peek(self.now).copied() == Some(ticket.key()) {
-            let Some(key) = self.seats.younger_grant(ticket) else { return };
+            let is_newest_first = self.queue.is_standing();
+            let Some(key) = self.seats.younger_grant(ticket, is_newest_first) else { return };
             let Some(Grant { taken, permit }) = self.seats.revoke(key) else { return };
             self.revoked += 1;
             self.take_back(permit);

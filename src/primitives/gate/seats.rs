@@ -197,16 +197,17 @@ impl<W> Seats<W> {
         }
     }
 
-    /// The newest unclaimed grant of somebody who came later, is not more critical, and
-    /// is elsewhere.
-    pub(super) fn younger_grant(&self, ticket: Ticket) -> Option<u32> {
+    /// The newest unclaimed grant of somebody who came later, would stand behind, and is
+    /// elsewhere.
+    pub(super) fn younger_grant(&self, ticket: Ticket, is_newest_first: bool) -> Option<u32> {
         let late = self.at(ticket.key())?;
         let mut cursor = self.granted.tail();
         while let Some(key) = cursor {
             let seat = self.at(key)?;
             if seat.serial > late.serial
                 && seat.home != late.home
-                && seat.criticality <= late.criticality
+                && (seat.criticality < late.criticality
+                    || seat.criticality == late.criticality && !is_newest_first)
             {
                 return Some(key);
             }
