@@ -346,6 +346,19 @@ fn a_drain_ends_at_its_bound() {
 }
 
 #[test]
+fn who_waits_for_the_end_and_is_not_reached_is_told_later() {
+    let mut gate = gate(1.0);
+    let permit = enter(&mut gate, at(0), &critical());
+    let drain = gate.join_drain(at(0), HERE, None, &mut Some(2)).expect("one runs");
+    assert_eq!(done(&mut gate, at(3), permit), [2]);
+    assert!(gate.unreached(at(4), drain, 2).is_empty(), "at once he is not reached either");
+    assert_eq!(gate.next_expiry(), Some(at(54)));
+    let woken: Vec<u32> = gate.expire(at(54), None).into_iter().map(|wake| wake.waiter).collect();
+    assert_eq!(woken, [2]);
+    assert_eq!(gate.claim_drain(at(54), drain).0, Some(true));
+}
+
+#[test]
 fn a_dry_run_admits_all_and_counts_what_would_have_been() {
     let config = GateConfig {
         limit: GateLimit::Fixed(1.0),

@@ -1067,6 +1067,11 @@ impl<W> Gate<W> {
         }
     }
 
+    fn retry_later(&mut self) {
+        let retry = self.now.after(CLAIM_PATIENCE);
+        self.retry_at = Some(self.retry_at.map_or(retry, |at| at.min(retry)));
+    }
+
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
         let retry_after = self.refusals.note(self.now, reason, criticality, &mut self.random);
         Rejection { retry_after, ..self.rejection(reason, criticality) }
@@ -1131,9 +1136,14 @@ impl<W> Waitable<W> for Gate<W> {
         if ticket.key() == DRAINS {
             let drain = self.drains.iter_mut().find(|drain| drain.serial == ticket.serial());
             match drain {
-                Some(drain) => wakes.discard(drain.waiter.replace(waiter)),
+                Some(drain) => {
+                    wakes.discard(drain.waiter.replace(waiter));
+                    // A look would wake him at once again, and so on for ever.
+                    self.retry_later();
+                }
                 None => wakes.discard(Some(waiter)),
             }
+            return wakes;
         } else if let Some(seat) = self.seats.find(ticket) {
             let before = seat.waiter.replace(waiter);
             let home = seat.home;
@@ -1146,8 +1156,7 @@ impl<W> Waitable<W> for Gate<W> {
             wakes.discard(Some(waiter));
             return wakes;
         }
-        let retry = self.now.after(CLAIM_PATIENCE);
-        self.retry_at = Some(self.retry_at.map_or(retry, |at| at.min(retry)));
+        self.retry_later();
         self.look(now, &mut wakes);
         wakes
     }
