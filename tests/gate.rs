@@ -407,3 +407,19 @@ fn a_shadow_that_waits_too_long_is_counted_and_holds_nothing() {
     let _ = gate.release(at(60), first, None, Outcome::Success);
     assert_eq!((gate.in_flight(), gate.next_expiry()), (0, None));
 }
+
+#[test]
+fn the_end_of_a_dry_run_gives_back_what_nobody_would_have_used() {
+    let mut gate = gate(1.0);
+    let mut rate = Tokens::default();
+    let _ = gate.set_dry_run(at(0), true);
+    let permits = [0, 0, 0].map(|_| gate.admit_in_dry_run(at(0), &critical(), true, &mut rate).0);
+    let [first, _second, _third] = permits;
+    assert_eq!(rate.0, 3.0);
+    // The second would be in flight, and the third would wait.
+    let _ = gate.release(at(10), first, None, Outcome::Success);
+    assert_eq!((gate.in_flight(), gate.waiting()), (1, 1));
+    let _ = gate.set_dry_run(at(20), false);
+    assert_eq!((gate.in_flight(), gate.waiting()), (0, 0));
+    assert_eq!(gate.take_owed(), 1.0);
+}

@@ -177,10 +177,10 @@ impl<W> Gate<W> {
         for key in shadows {
             let Some(ticket) = self.seats.ticket_of(key) else { continue };
             let Some(seat) = self.seats.leave(ticket, wakes) else { continue };
-            self.owed += seat.tokens;
             let State::Shadow(shadow) = seat.state else { continue };
             match shadow.fate {
                 Fate::Waiting(item) => {
+                    self.owed += seat.tokens;
                     if self.queue.cancel(self.now, item).is_some() {
                         self.seats.leave_line(NOWHERE);
                     }
