@@ -359,6 +359,19 @@ fn who_waits_for_the_end_and_is_not_reached_is_told_later() {
 }
 
 #[test]
+fn who_waits_for_the_end_is_told_when_the_last_grant_is_taken_back() {
+    let mut gate = gate(1.0);
+    let permit = enter(&mut gate, at(0), &critical());
+    let _blocked = wait(&mut gate, at(0), &ask(Criticality::Critical, THERE), 1);
+    assert_eq!(done(&mut gate, at(1), permit), [1]);
+    let _ = gate.update(at(1), Some(0.0), None, None).expect("a limit");
+    let _drain = gate.join_drain(at(1), HERE, None, &mut Some(2)).expect("one is granted");
+    let (_, wakes) = gate.acquire(at(60), &critical(), &mut (), &mut Some(3));
+    assert_eq!(wakes.into_iter().map(|wake| wake.waiter).collect::<Vec<_>>(), [2]);
+    assert_eq!(gate.in_flight(), 0);
+}
+
+#[test]
 fn a_dry_run_admits_all_and_counts_what_would_have_been() {
     let config = GateConfig {
         limit: GateLimit::Fixed(1.0),

@@ -758,7 +758,7 @@ impl<W> Gate<W> {
                 break;
             }
             // Those in line there are as blocked, and hold nobody up.
-            self.serve(wakes);
+            self.look(self.now, wakes);
         }
         self.limit.note_no_room();
         let criticality = ask.ask.criticality;
