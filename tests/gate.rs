@@ -319,6 +319,23 @@ fn a_late_claimer_does_not_take_from_who_goes_first_in_a_standing_line() {
 }
 
 #[test]
+fn who_comes_last_to_a_standing_line_begins_where_the_older_ones_do_not_fit() {
+    let mut gate = gate(2.0);
+    let patient = GateAsk { deadline: Some(at(90_000)), ..critical() };
+    let mut both = patient;
+    both.ask = Ask::new(2).expect("a cost");
+    both.ask.home = Some(HERE);
+    let first = enter(&mut gate, at(0), &critical());
+    let _second = enter(&mut gate, at(0), &critical());
+    let _old = wait(&mut gate, at(0), &both, 1);
+    assert!(done(&mut gate, at(1_000), first).is_empty(), "he needs two");
+    let mut waiter = Some(2);
+    let (admission, _) = gate.acquire(at(2_000), &patient, &mut (), &mut waiter);
+    assert!(matches!(admission, GateAdmission::Admitted(_)), "{admission:?}");
+    assert_eq!((waiter, gate.in_flight(), gate.waiting()), (Some(2), 2, 1));
+}
+
+#[test]
 fn a_closed_gate_refuses_who_waits_and_lets_go_on_what_runs() {
     let mut gate = gate(1.0);
     let permit = enter(&mut gate, at(0), &critical());

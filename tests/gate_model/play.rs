@@ -411,8 +411,7 @@ impl Play {
         let name = self.name();
         let mut waiter = Some(name);
         let before = self.gate.waiting();
-        let (admission, wakes) =
-            self.gate.acquire(self.time(), &ask, &mut self.purse, &mut waiter);
+        let (admission, wakes) = self.gate.acquire(self.time(), &ask, &mut self.purse, &mut waiter);
         let is_waiting = matches!(admission, GateAdmission::Waiting(_));
         assert_eq!(waiter.is_none(), is_waiting, "the waiter is taken only to wait");
         match admission {

@@ -153,9 +153,7 @@ fn gate_limit() -> impl Strategy<Value = GateLimit> {
 pub fn config() -> impl Strategy<Value = GateConfig> {
     let share = prop_oneof![Just(0.0), Just(0.2), 0.0..0.4f64];
     let reserve = (share.clone(), share).prop_map(|(critical, plus)| {
-        Reserve::none()
-            .with(Criticality::Critical, critical)
-            .with(Criticality::CriticalPlus, plus)
+        Reserve::none().with(Criticality::Critical, critical).with(Criticality::CriticalPlus, plus)
     });
     let reserve = prop_oneof![3 => Just(Reserve::none()), 1 => reserve];
     let max_waiting = prop::option::of(0..8usize);

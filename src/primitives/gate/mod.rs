@@ -376,6 +376,9 @@ impl<W> Gate<W> {
                 let ticket = self.seats.take(comer);
                 match self.join(ask, until, ticket, &mut wakes) {
                     Ok(()) => {
+                        if let Some(permit) = self.take_grant(ticket, &mut wakes) {
+                            return (GateAdmission::Admitted(permit), wakes);
+                        }
                         if let Some(seat) = self.seats.find(ticket) {
                             seat.waiter = waiter.take();
                         }
@@ -409,16 +412,8 @@ impl<W> Gate<W> {
         }
         let claim = match self.seats.find(ticket).map(|seat| &seat.state) {
             Some(State::Waiting(_) | State::Aside(_)) => GateClaim::Waiting,
-            Some(State::Granted(..)) => match self.seats.revoke(ticket.key()) {
-                Some(grant) => {
-                    let waited = self.seats.leave(ticket, &mut wakes);
-                    let waited = waited.map_or(Duration::ZERO, |seat| self.now.since(seat.joined));
-                    self.admitted += 1;
-                    let mut permit = grant.permit;
-                    permit.started = self.now;
-                    permit.waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
-                    GateClaim::Admitted(permit)
-                }
+            Some(State::Granted(..)) => match self.take_grant(ticket, &mut wakes) {
+                Some(permit) => GateClaim::Admitted(permit),
                 None => GateClaim::Unknown,
             },
             Some(State::Refused(_)) => match self.seats.leave(ticket, &mut wakes) {
@@ -810,6 +805,10 @@ impl<W> Gate<W> {
             Ok(item) => {
                 self.seats.enter_line(ticket.key(), item);
                 self.refusals.note_ask();
+                // Then the newest goes first, and may fit where the older ones do not.
+                if self.queue.is_standing() {
+                    self.serve(wakes);
+                }
                 Ok(())
             }
             Err((_, rejection)) => {
@@ -968,6 +967,17 @@ impl<W> Gate<W> {
         } else {
             self.seats.grant(key, self.now, Grant { taken, permit }, wakes);
         }
+    }
+
+    /// Ends the wait of somebody who is granted what he waits for.
+    fn take_grant(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) -> Option<Permit> {
+        let Grant { mut permit, .. } = self.seats.revoke(ticket.key())?;
+        let waited = self.seats.leave(ticket, wakes);
+        let waited = waited.map_or(Duration::ZERO, |seat| self.now.since(seat.joined));
+        self.admitted += 1;
+        permit.started = self.now;
+        permit.waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        Some(permit)
     }
 
     /// Takes somebody out of the line whose home is blocked. He is woken: when he comes to

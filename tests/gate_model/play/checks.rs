@@ -20,9 +20,8 @@ impl Play {
 
     /// Whether nothing can be in the way of a home: no signal is on its way there.
     fn is_surely_alive(&self, home: u64) -> bool {
-        let is_in_doubt = |waiter: &Waiter| {
-            waiter.asked.home == home && (waiter.is_woken || waiter.is_unreached)
-        };
+        let is_in_doubt =
+            |waiter: &Waiter| waiter.asked.home == home && (waiter.is_woken || waiter.is_unreached);
         !self.unreached.contains(&home) && !self.waiters.values().any(is_in_doubt)
     }
 
@@ -58,8 +57,9 @@ impl Play {
         for &name in self.began.iter().filter(|_| self.claimed == 0) {
             let held = &self.held[&name];
             let still = |other: &&usize| {
-                { self.waiters.get(other) }
-                    .is_some_and(|waiter| !waiter.is_woken && waiter.asked.criticality >= held.criticality)
+                { self.waiters.get(other) }.is_some_and(|waiter| {
+                    !waiter.is_woken && waiter.asked.criticality >= held.criticality
+                })
             };
             let overtaken = before.waiters.iter().find(still);
             assert_eq!(overtaken, None, "{name} has overtaken him");
@@ -73,9 +73,8 @@ impl Play {
 
     /// Whether one who is too large may be the only one in flight.
     fn may_be_alone(&self) -> bool {
-        let in_hands = { self.held.values() }
-            .filter(|held| held.life == self.life && held.cost > 0)
-            .count();
+        let in_hands =
+            { self.held.values() }.filter(|held| held.life == self.life && held.cost > 0).count();
         let granted = self.granted();
         let is_one_granted = || {
             let mut woken = self.waiters.values().filter(|waiter| waiter.is_woken);
@@ -244,7 +243,8 @@ impl Play {
         let pairs = snapshot.rejected.iter().zip(self.rejected);
         assert!(pairs.clone().all(|(&counted, heard)| counted >= heard), "rejected");
         if !self.had_shadows {
-            let open = self.waiters.values().filter(|waiter| waiter.is_woken || waiter.is_unreached);
+            let open =
+                self.waiters.values().filter(|waiter| waiter.is_woken || waiter.is_unreached);
             let most = heard + self.unheard + open.count() as u64;
             assert!(counted <= most, "rejected {counted}, at most {most}");
         }
