@@ -4,20 +4,22 @@
 #![allow(clippy::expect_used, clippy::panic)]
 
 mod naive;
+mod odd;
 mod play;
 mod steps;
+mod twins;
 
 use std::time::Duration;
 
 use naive::Pair;
 use play::{Fault, Play};
 use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, TestError, TestRunner};
+use proptest::test_runner::{FileFailurePersistence, RngAlgorithm, TestError, TestRng, TestRunner};
 use sluicegate::primitives::{
     Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home, Outcome,
     Reason, Time, Waitable,
 };
-use steps::{config, simple_step, step, steps_in_line};
+use steps::{config, jobs, odd_steps, simple_step, step, steps_in_line};
 
 fn cases(few: u32) -> ProptestConfig {
     let full = std::env::var_os("SLUICEGATE_TEST_FULL").is_some();
@@ -68,6 +70,16 @@ proptest! {
         comers in steps_in_line(),
     ) {
         stuck(max_wait, &comers);
+    }
+
+    #[test]
+    fn odd_clocks_lose_nobody(config in config(), steps in odd_steps()) {
+        odd::play(&config, &steps);
+    }
+
+    #[test]
+    fn a_dry_run_counts_what_is_done_otherwise(config in config(), jobs in jobs()) {
+        twins::compare(&config, &jobs);
     }
 }
 
@@ -132,7 +144,9 @@ fn found(fault: Fault, is_prompt: bool) -> String {
     let config = ProptestConfig { cases: 500, max_shrink_iters: 0, ..ProptestConfig::default() };
     let config = ProptestConfig { failure_persistence: None, ..config };
     let programs = (steps::config(), prop::collection::vec(step(), 1..160));
-    let answer = TestRunner::new(config).run(&programs, |(config, steps)| {
+    // The same ones always.
+    let chance = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let answer = TestRunner::new_with_rng(config, chance).run(&programs, |(config, steps)| {
         Play::new(config, is_prompt, fault).through(&steps);
         Ok(())
     });

@@ -126,6 +126,8 @@ pub struct Play {
     /// What was claimed and admitted at once in this step, by cost.
     claimed: i128,
     began: Vec<usize>,
+    /// Whether whoever began would have waited else.
+    is_in_line_first: bool,
 }
 
 impl Play {
@@ -157,6 +159,7 @@ impl Play {
             spent: 0,
             claimed: 0,
             began: Vec::new(),
+            is_in_line_first: false,
         }
     }
 
@@ -183,6 +186,7 @@ impl Play {
         for waiter in self.waiters.values_mut() {
             waiter.is_new = false;
         }
+        self.is_in_line_first = matches!(step, Step::Acquire(_));
         self.play(step);
         self.check_admissions(&before);
         if self.is_prompt {
@@ -432,7 +436,6 @@ impl Play {
                     is_new: true,
                 };
                 self.waiters.insert(name, waiter);
-                self.check_depth(before);
             }
             GateAdmission::Rejected(rejection) => {
                 if !matches!(rejection.reason, Reason::Closed | Reason::Deadline | Reason::Rate) {
@@ -442,6 +445,9 @@ impl Play {
             }
         }
         self.wake(wakes);
+        if is_waiting {
+            self.check_depth(before);
+        }
     }
 
     /// At a gate that lets everybody in.
@@ -484,9 +490,12 @@ impl Play {
     }
 
     fn claim(&mut self, name: usize) {
-        let Waiter { ticket, asked, is_woken, .. } = self.waiters[&name];
+        let Waiter { ticket, asked, .. } = self.waiters[&name];
         let (claim, wakes) = self.gate.claim(self.time(), ticket);
         self.moves(asked.home);
+        // He himself may be called by his own claim.
+        self.wake(wakes);
+        let is_woken = self.waiters[&name].is_woken;
         match claim {
             GateClaim::Admitted(permit) => {
                 self.waiters.remove(&name);
@@ -506,7 +515,6 @@ impl Play {
             }
             GateClaim::Unknown => panic!("{name} is known"),
         }
-        self.wake(wakes);
     }
 
     fn release(&mut self, which: Index, outcome: usize, operation: usize) {

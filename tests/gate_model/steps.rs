@@ -116,7 +116,7 @@ pub fn step() -> impl Strategy<Value = Step> {
                 Step::Update { limit, max_waiting, max_wait }
             }),
             2 => (0..20u32).prop_map(Step::Refill),
-            1 => any::<bool>().prop_map(Step::DryRun),
+            2 => any::<bool>().prop_map(Step::DryRun),
             2 => (home, prop::option::of(0..200u64))
                 .prop_map(|(home, until)| Step::JoinDrain { home, until }),
             1 => index().prop_map(Step::ClaimDrain),
@@ -199,4 +199,79 @@ pub fn simple_step() -> impl Strategy<Value = SimpleStep> {
 /// milliseconds.
 pub fn steps_in_line() -> impl Strategy<Value = Vec<(u64, usize, Option<u64>)>> {
     prop::collection::vec((0..100u64, 0..4usize, prop::option::of(0..300u64)), 1..40)
+}
+
+/// Somebody who comes, how much later, and how long his work takes, all in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    pub later: u64,
+    pub service: u64,
+    pub cost: u32,
+    pub criticality: usize,
+    pub deadline: Option<u64>,
+    pub may_wait: bool,
+    pub operation: usize,
+    pub outcome: usize,
+}
+
+pub fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let cost = prop_oneof![4 => Just(1u32), 1 => 1..4u32];
+    let deadline = prop::option::weighted(0.3, 1_000..500_000u64);
+    let service = prop_oneof![3 => 1_000..50_000u64, 1 => 1..1_000_000u64];
+    let outcome = prop_oneof![4 => Just(0usize), 1 => 0..3usize];
+    let may_wait = prop::bool::weighted(0.9);
+    let job = (0..20_000u64, service, cost, 0..4usize, deadline, may_wait, 0..3usize, outcome);
+    let job = job.prop_map(
+        |(later, service, cost, criticality, deadline, may_wait, operation, outcome)| Job {
+            later,
+            service,
+            cost,
+            criticality,
+            deadline,
+            may_wait,
+            operation,
+            outcome,
+        },
+    );
+    prop::collection::vec(job, 1..200)
+}
+
+/// A moment that no sound clock shows.
+fn odd_moment() -> impl Strategy<Value = u64> {
+    let edge = prop_oneof![Just(0), Just(1 << 32), Just(1 << 53), Just(1 << 63), Just(u64::MAX)];
+    prop_oneof![
+        (edge, 0..3u64, any::<bool>()).prop_map(|(edge, by, is_above)| {
+            if is_above { edge.saturating_add(by) } else { edge.saturating_sub(by) }
+        }),
+        0..100_000_000u64,
+        any::<u64>(),
+    ]
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum OddStep {
+    Come { criticality: usize, home: u64, deadline: Option<u64> },
+    Claim(Index),
+    Cancel(Index),
+    Release(Index, usize),
+    Expire(Option<u64>),
+    Update(f64),
+    DryRun(bool),
+}
+
+/// What happens, and when.
+pub fn odd_steps() -> impl Strategy<Value = Vec<(u64, OddStep)>> {
+    let index = any::<Index>;
+    let step = prop_oneof![
+        8 => (0..4usize, 0..HOMES, prop::option::of(odd_moment())).prop_map(
+            |(criticality, home, deadline)| OddStep::Come { criticality, home, deadline }
+        ),
+        6 => index().prop_map(OddStep::Claim),
+        1 => index().prop_map(OddStep::Cancel),
+        6 => (index(), 0..3usize).prop_map(|(which, outcome)| OddStep::Release(which, outcome)),
+        3 => prop::option::of(0..HOMES).prop_map(OddStep::Expire),
+        1 => limit().prop_map(OddStep::Update),
+        1 => any::<bool>().prop_map(OddStep::DryRun),
+    ];
+    prop::collection::vec((odd_moment(), step), 1..80)
 }

@@ -56,16 +56,24 @@ impl Play {
         }
         for &name in self.began.iter().filter(|_| self.claimed == 0) {
             let held = &self.held[&name];
-            let still = |other: &&usize| {
-                { self.waiters.get(other) }.is_some_and(|waiter| {
-                    !waiter.is_woken && waiter.asked.criticality >= held.criticality
-                })
+            let others = in_flight - held.cost;
+            // In a standing line the newest goes first, and has to fit.
+            let is_like_him = |waiter: &&Waiter| waiter.asked.criticality == held.criticality;
+            let newest = self.waiters.values().rev().find(is_like_him);
+            let is_too_large = newest.is_some_and(|newest| {
+                newest.is_woken || (others + u64::from(newest.asked.cost)) as f64 > limit
+            });
+            let may_pass = |waiter: &Waiter| {
+                waiter.is_woken
+                    || waiter.asked.criticality < held.criticality
+                    || self.is_in_line_first && is_like_him(&waiter) && is_too_large
             };
+            let still =
+                |other: &&usize| self.waiters.get(other).is_some_and(|waiter| !may_pass(waiter));
             let overtaken = before.waiters.iter().find(still);
             assert_eq!(overtaken, None, "{name} has overtaken him");
             if before.waiting == self.gate.waiting() && self.is_prompt && !self.has_shadows {
                 let kept = self.kept_from(held.criticality, Some(name));
-                let others = in_flight - held.cost;
                 assert!(others == 0 || (in_flight + kept) as f64 <= limit, "of a reserve");
             }
         }
@@ -77,8 +85,8 @@ impl Play {
             { self.held.values() }.filter(|held| held.life == self.life && held.cost > 0).count();
         let granted = self.granted();
         let is_one_granted = || {
-            let mut woken = self.waiters.values().filter(|waiter| waiter.is_woken);
-            self.has_shadows || woken.any(|waiter| i128::from(waiter.asked.cost) == granted)
+            let mut costs = self.waiters.values().map(|waiter| i128::from(waiter.asked.cost));
+            self.has_shadows || costs.any(|cost| cost == granted)
         };
         in_hands == 1 && granted == 0 || in_hands == 0 && is_one_granted()
     }
@@ -136,8 +144,8 @@ impl Play {
     }
 
     pub(super) fn check(&mut self) {
-        self.check_in_flight();
         self.check_who_is_woken();
+        self.check_in_flight();
         self.check_that_nobody_waits_in_vain();
         self.check_drains();
         self.check_counts();
