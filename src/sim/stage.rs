@@ -12,7 +12,7 @@ use super::scenario::{Error, Stage};
 use super::server::{Server, Turn};
 use crate::primitives::gradient::Because;
 use crate::primitives::{
-    CoDelQueue, News, Offer, Outcome, Ticket, Time, TokenAsk, TokenBucket, Wakes,
+    CoDelQueue, GateAsk, News, Offer, Outcome, Ticket, Time, TokenAsk, TokenBucket, Wakes,
 };
 
 #[derive(Debug)]
@@ -135,17 +135,24 @@ impl Simulation<'_> {
             let Some(job) = self.jobs.get(id) else { return };
             let Some(stand) = stage.links.get_mut(link) else { break };
             match stand {
-                Stand::Limiter(limiter) => match limiter.acquire(now, id, job.criticality) {
-                    Admitted::Now(permit) => {
-                        job.held.push(Held { stage: number, link, what: What::Permit(permit) });
-                        link += 1;
+                Stand::Limiter(limiter) => {
+                    let mut ask = GateAsk { deadline, operation, ..GateAsk::one() };
+                    ask.ask.criticality = job.criticality;
+                    let (admitted, wakes) = limiter.acquire(now, id, &ask);
+                    self.wake(number, link, wakes);
+                    let Some(job) = self.jobs.get(id) else { return };
+                    match admitted {
+                        Admitted::Now(permit) => {
+                            job.held.push(Held { stage: number, link, what: What::Permit(permit) });
+                            link += 1;
+                        }
+                        Admitted::Waits(ticket) => {
+                            job.place = Place::Line { link, ticket };
+                            return;
+                        }
+                        Admitted::Not(rejection) => return self.reject(id, rejection.retry_after),
                     }
-                    Admitted::Waits(ticket) => {
-                        job.place = Place::Line { link, ticket };
-                        return;
-                    }
-                    Admitted::Not(rejection) => return self.reject(id, rejection.retry_after),
-                },
+                }
                 Stand::Bucket(bucket) => {
                     if bucket.try_take(now, &TokenAsk::one()) != Ok(true) {
                         let told = bucket.retry_after(now, &TokenAsk::one()).ok();
@@ -247,13 +254,13 @@ impl Simulation<'_> {
         self.wake(number, link, wakes);
         let Some(job) = self.jobs.get(id) else { return };
         match answer {
-            Admitted::Now(permit) => {
+            Some(Admitted::Now(permit)) => {
                 job.place = Place::OnTheWay;
                 job.held.push(Held { stage: number, link, what: What::Permit(permit) });
                 self.admit(id, link + 1);
             }
-            Admitted::Waits(_) => {}
-            Admitted::Not(rejection) => self.reject(id, rejection.retry_after),
+            Some(Admitted::Not(rejection)) => self.reject(id, rejection.retry_after),
+            Some(Admitted::Waits(_)) | None => {}
         }
     }
 
@@ -280,7 +287,7 @@ impl Simulation<'_> {
             return false;
         }
         let permit = match stage.links.get_mut(link + 1) {
-            Some(Stand::Limiter(limiter)) => match limiter.try_acquire(now) {
+            Some(Stand::Limiter(limiter)) if !limiter.is_gate() => match limiter.try_acquire(now) {
                 Some(permit) => Some(permit),
                 None => return false,
             },

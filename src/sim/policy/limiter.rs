@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::gate::GateRun;
 use super::{ClassicLink, Link, seconds};
 use crate::primitives::gradient::Because;
 use crate::primitives::limits::{
@@ -7,13 +8,13 @@ use crate::primitives::limits::{
     VegasConfig, WindowConfig,
 };
 use crate::primitives::{
-    Admission, Ask, Claim, ClassicLimiter, Criticality, GradientLimiter, Home, Outcome, Permit,
-    Rejection, SemaphoreLimiter, Ticket, Time, Waitable, Wakes,
+    Admission, Ask, Claim, ClassicLimiter, GateAsk, GateLimit, GradientLimiter, Home, Outcome,
+    Permit, Rejection, SemaphoreLimiter, Ticket, Time, Waitable, Wakes,
 };
 use crate::sim::job::JobId;
 use crate::sim::scenario::Error;
 
-/// Any limiter, and how long one may wait for it.
+/// Any limiter, and how long one may wait for it; or a gate, which knows that itself.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     kind: Kind,
@@ -25,6 +26,7 @@ enum Kind {
     Semaphore(Box<SemaphoreLimiter<JobId>>),
     Classic(Box<ClassicLimiter<JobId>>),
     Adaptive(Box<GradientLimiter<JobId>>),
+    Gate(Box<GateRun>),
 }
 
 macro_rules! each {
@@ -33,6 +35,7 @@ macro_rules! each {
             Kind::Semaphore($inner) => $action,
             Kind::Classic($inner) => $action,
             Kind::Adaptive($inner) => $action,
+            Kind::Gate($inner) => $action,
         }
     };
     ($limiter:expr, $inner:ident => $action:expr) => {
@@ -40,6 +43,7 @@ macro_rules! each {
             Kind::Semaphore($inner) => $action,
             Kind::Classic($inner) => $action,
             Kind::Adaptive($inner) => $action,
+            Kind::Gate($inner) => $action,
         }
     };
 }
@@ -51,45 +55,25 @@ pub(crate) enum Admitted {
 }
 
 /// Everybody waits at one place: none is ever blocked.
-const HERE: Home = Home(0);
+pub(super) const HERE: Home = Home(0);
 
 impl Limiter {
     /// # Errors
     /// If the link is no limiter, or its parameters are out of their ranges.
     pub(crate) fn new(link: &Link, seed: u64) -> Result<Self, Error> {
-        let (kind, wait) = match link {
-            Link::Fixed(link) => {
-                (Kind::Semaphore(Box::new(SemaphoreLimiter::new(link.limit)?)), link.wait)
-            }
-            Link::Adaptive(link) => {
-                let config = link.config();
-                (Kind::Adaptive(Box::new(GradientLimiter::new(config)?)), link.wait)
-            }
-            Link::Aimd(link) => {
-                let mut config = AimdConfig::default();
-                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
-                (link.limiter(Aimd::new(config)?)?, link.wait)
-            }
-            Link::Vegas(link) => {
-                let mut config = VegasConfig { seed, ..VegasConfig::default() };
-                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
-                (link.limiter(Vegas::new(config)?)?, link.wait)
-            }
-            Link::Gradient(link) => {
-                let mut config = GradientConfig { seed, ..GradientConfig::default() };
-                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
-                (link.limiter(Gradient::new(config)?)?, link.wait)
-            }
-            Link::Gradient2(link) => {
-                let mut config = Gradient2Config::default();
-                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
-                (link.limiter(Gradient2::new(config)?)?, link.wait)
-            }
-            Link::Fifo(_) | Link::Lifo(_) | Link::Codel(_) | Link::Bucket(_) => {
-                return Err(Error(format!("a {link} is no limiter of concurrency")));
-            }
+        let kind = match link {
+            Link::Gate(gate) => Kind::Gate(Box::new(GateRun::new(gate, seed)?)),
+            link => match link.limit(seed)? {
+                GateLimit::Fixed(limit) => Kind::Semaphore(Box::new(SemaphoreLimiter::new(limit)?)),
+                GateLimit::Gradient(config) => {
+                    Kind::Adaptive(Box::new(GradientLimiter::new(config)?))
+                }
+                GateLimit::Classic(algorithm, window) => {
+                    Kind::Classic(Box::new(ClassicLimiter::new(*algorithm, window)?))
+                }
+            },
         };
-        Ok(Self { kind, wait: seconds(wait) })
+        Ok(Self { kind, wait: seconds(link.wait()) })
     }
 
     pub(crate) fn limit(&self) -> f64 {
@@ -100,6 +84,7 @@ impl Limiter {
     pub(crate) fn because(&self) -> Option<Because> {
         match &self.kind {
             Kind::Adaptive(limiter) => Some(limiter.because()),
+            Kind::Gate(gate) => gate.because(),
             Kind::Semaphore(_) | Kind::Classic(_) => None,
         }
     }
@@ -112,27 +97,55 @@ impl Limiter {
         each!(ref self, limiter => limiter.waiting())
     }
 
-    /// Admits now or not at all.
-    pub(crate) fn try_acquire(&mut self, now: Time) -> Option<Permit> {
-        each!(self, limiter => limiter.try_acquire(now, &Ask::one()).ok())
+    /// Whether who waits before it is better off in its own line.
+    pub(crate) const fn is_gate(&self) -> bool {
+        matches!(self.kind, Kind::Gate(_))
     }
 
-    pub(crate) fn acquire(&mut self, now: Time, job: JobId, criticality: Criticality) -> Admitted {
-        let mut ask = Ask::one();
-        ask.criticality = criticality;
-        ask.max_wait = Some(self.wait);
-        ask.home = Some(HERE);
-        if self.wait.is_zero() {
-            return match each!(self, limiter => limiter.try_acquire(now, &ask)) {
-                Ok(permit) => Admitted::Now(permit),
-                Err(rejection) => Admitted::Not(rejection),
+    /// Admits now or not at all, if it is no gate.
+    pub(crate) fn try_acquire(&mut self, now: Time) -> Option<Permit> {
+        match &mut self.kind {
+            Kind::Semaphore(limiter) => limiter.try_acquire(now, &Ask::one()).ok(),
+            Kind::Classic(limiter) => limiter.try_acquire(now, &Ask::one()).ok(),
+            Kind::Adaptive(limiter) => limiter.try_acquire(now, &Ask::one()).ok(),
+            Kind::Gate(_) => None,
+        }
+    }
+
+    pub(crate) fn acquire(
+        &mut self,
+        now: Time,
+        job: JobId,
+        asked: &GateAsk<'_>,
+    ) -> (Admitted, Wakes<JobId>) {
+        macro_rules! acquire {
+            ($limiter:expr, $ask:expr) => {
+                if self.wait.is_zero() {
+                    match $limiter.try_acquire(now, $ask) {
+                        Ok(permit) => Admission::Admitted(permit),
+                        Err(rejection) => Admission::Rejected(rejection),
+                    }
+                } else {
+                    $limiter.acquire(now, $ask, &mut Some(job))
+                }
             };
         }
-        match each!(self, limiter => limiter.acquire(now, &ask, &mut Some(job))) {
+        let mut asked = *asked;
+        asked.ask.home = Some(HERE);
+        let mut ask = asked.ask;
+        ask.max_wait = Some(self.wait);
+        let admission = match &mut self.kind {
+            Kind::Semaphore(limiter) => acquire!(limiter, &ask),
+            Kind::Classic(limiter) => acquire!(limiter, &ask),
+            Kind::Adaptive(limiter) => acquire!(limiter, &ask),
+            Kind::Gate(gate) => return gate.acquire(now, job, &asked),
+        };
+        let admitted = match admission {
             Admission::Admitted(permit) => Admitted::Now(permit),
             Admission::Waiting(ticket) => Admitted::Waits(ticket),
             Admission::Rejected(rejection) => Admitted::Not(rejection),
-        }
+        };
+        (admitted, Wakes::none())
     }
 
     pub(crate) fn claim(
@@ -140,8 +153,13 @@ impl Limiter {
         now: Time,
         ticket: Ticket,
         job: JobId,
-    ) -> (Admitted, Wakes<JobId>) {
-        let (claim, wakes) = each!(self, limiter => limiter.claim(now, ticket));
+    ) -> (Option<Admitted>, Wakes<JobId>) {
+        let (claim, wakes) = match &mut self.kind {
+            Kind::Semaphore(limiter) => limiter.claim(now, ticket),
+            Kind::Classic(limiter) => limiter.claim(now, ticket),
+            Kind::Adaptive(limiter) => limiter.claim(now, ticket),
+            Kind::Gate(gate) => return gate.claim(now, ticket, job),
+        };
         let answer = match claim {
             Claim::Admitted(permit) => Admitted::Now(permit),
             Claim::Rejected(rejection) => Admitted::Not(rejection),
@@ -150,7 +168,7 @@ impl Limiter {
                 Admitted::Waits(ticket)
             }
         };
-        (answer, wakes)
+        (Some(answer), wakes)
     }
 
     pub(crate) fn release(
@@ -164,6 +182,7 @@ impl Limiter {
             Kind::Semaphore(limiter) => limiter.release(now, permit, outcome),
             Kind::Classic(limiter) => limiter.release(now, permit, outcome),
             Kind::Adaptive(limiter) => limiter.release(now, permit, operation, outcome),
+            Kind::Gate(gate) => gate.release(now, permit, operation, outcome),
         }
     }
 
@@ -180,6 +199,42 @@ impl Limiter {
     }
 }
 
+impl Link {
+    /// What the limit is, or follows.
+    ///
+    /// # Errors
+    /// If the link is no limiter, or its parameters are out of their ranges.
+    pub(super) fn limit(&self, seed: u64) -> Result<GateLimit, Error> {
+        Ok(match self {
+            Self::Fixed(link) => GateLimit::Fixed(link.limit),
+            Self::Adaptive(link) => GateLimit::Gradient(link.config()),
+            Self::Aimd(link) => {
+                let mut config = AimdConfig::default();
+                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
+                link.limit(Aimd::new(config)?)
+            }
+            Self::Vegas(link) => {
+                let mut config = VegasConfig { seed, ..VegasConfig::default() };
+                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
+                link.limit(Vegas::new(config)?)
+            }
+            Self::Gradient(link) => {
+                let mut config = GradientConfig { seed, ..GradientConfig::default() };
+                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
+                link.limit(Gradient::new(config)?)
+            }
+            Self::Gradient2(link) => {
+                let mut config = Gradient2Config::default();
+                link.set(&mut config.initial, &mut config.min_limit, &mut config.max_limit);
+                link.limit(Gradient2::new(config)?)
+            }
+            Self::Fifo(_) | Self::Lifo(_) | Self::Codel(_) | Self::Bucket(_) | Self::Gate(_) => {
+                return Err(Error(format!("a {self} is no limiter of concurrency")));
+            }
+        })
+    }
+}
+
 impl ClassicLink {
     fn set(&self, initial: &mut u32, min_limit: &mut u32, max_limit: &mut u32) {
         *initial = self.initial.unwrap_or(*initial);
@@ -187,8 +242,7 @@ impl ClassicLink {
         *max_limit = self.max_limit.unwrap_or(*max_limit);
     }
 
-    fn limiter(&self, algorithm: impl Into<Algorithm>) -> Result<Kind, Error> {
-        let window = self.windowed.then(WindowConfig::default);
-        Ok(Kind::Classic(Box::new(ClassicLimiter::new(algorithm, window)?)))
+    fn limit(&self, algorithm: impl Into<Algorithm>) -> GateLimit {
+        GateLimit::Classic(Box::new(algorithm.into()), self.windowed.then(WindowConfig::default))
     }
 }

@@ -1,5 +1,6 @@
 //! What can stand before a server: any chain of limiters and queues.
 
+mod gate;
 mod limiter;
 mod plain;
 
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
 
+use gate::GateLink;
 pub(super) use limiter::{Admitted, Limiter};
 pub(super) use plain::{Order, Plain};
 
@@ -46,6 +48,8 @@ pub(super) enum Link {
     Vegas(ClassicLink),
     Gradient(ClassicLink),
     Gradient2(ClassicLink),
+    /// A [`Gate`](crate::primitives::Gate).
+    Gate(GateLink),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -147,6 +151,40 @@ pub(super) struct ClassicLink {
     pub(super) wait: f64,
 }
 
+impl Link {
+    /// As text, or a table of its parameters.
+    fn read<E: serde::de::Error>(value: Value) -> Result<Self, E> {
+        match value {
+            Value::String(text) => text.parse().map_err(E::custom),
+            value => serde_json::from_value(value).map_err(E::custom),
+        }
+    }
+
+    /// # Errors
+    /// If it is no limiter, or its parameters are out of their ranges.
+    fn check_limit(&self) -> Result<(), Error> {
+        if let Self::Adaptive(AdaptiveLink { latency_target: Some(target), .. }) = self {
+            let parameter = "adaptive.latency_target";
+            target.is_within(1e-9..=3600.0, parameter, "a number of seconds")?;
+        }
+        drop(Limiter::new(self, 0)?);
+        Ok(())
+    }
+
+    /// For how long one may wait for it, in seconds, if it is a limiter.
+    const fn wait(&self) -> f64 {
+        match self {
+            Self::Fixed(FixedLink { wait, .. })
+            | Self::Adaptive(AdaptiveLink { wait, .. })
+            | Self::Aimd(ClassicLink { wait, .. })
+            | Self::Vegas(ClassicLink { wait, .. })
+            | Self::Gradient(ClassicLink { wait, .. })
+            | Self::Gradient2(ClassicLink { wait, .. }) => *wait,
+            Self::Fifo(_) | Self::Lifo(_) | Self::Codel(_) | Self::Bucket(_) | Self::Gate(_) => 0.0,
+        }
+    }
+}
+
 impl Policy {
     pub(super) fn check(&self) -> Result<(), Error> {
         for link in &self.0 {
@@ -168,20 +206,11 @@ impl Policy {
                     link.config().check()?;
                 }
                 Link::Bucket(link) => drop(link.build()?),
-                Link::Adaptive(AdaptiveLink { latency_target: Some(target), .. })
-                    if !(1e-9..=3600.0).contains(target) =>
-                {
-                    let parameter = "adaptive.latency_target";
-                    target.is_within(1e-9..=3600.0, parameter, "a number of seconds")?;
-                }
-                Link::Fixed(FixedLink { wait, .. })
-                | Link::Adaptive(AdaptiveLink { wait, .. })
-                | Link::Aimd(ClassicLink { wait, .. })
-                | Link::Vegas(ClassicLink { wait, .. })
-                | Link::Gradient(ClassicLink { wait, .. })
-                | Link::Gradient2(ClassicLink { wait, .. }) => {
-                    wait.is_within(0.0..=1e6, &format!("{link}.wait"), "a number of seconds")?;
-                    drop(Limiter::new(link, 0)?);
+                Link::Gate(gate) => gate.check()?,
+                link => {
+                    let parameter = format!("{link}.wait");
+                    link.wait().is_within(0.0..=1e6, &parameter, "a number of seconds")?;
+                    link.check_limit()?;
                 }
             }
         }
@@ -212,6 +241,7 @@ impl fmt::Display for Link {
             Self::Vegas(link) => ("vegas", link.windowed),
             Self::Gradient(link) => ("gradient", link.windowed),
             Self::Gradient2(link) => ("gradient2", link.windowed),
+            Self::Gate(_) => ("gate", false),
         };
         f.write_str(name)?;
         if is_windowed { f.write_str("/windowed") } else { Ok(()) }
@@ -244,13 +274,15 @@ impl FromStr for Link {
             "codel" if !windowed => Ok(Self::Codel(CodelLink::default())),
             "adaptive" if !windowed => Ok(Self::Adaptive(AdaptiveLink::default())),
             "fixed" if !windowed => Ok(Self::Fixed(FixedLink::default())),
+            "gate" if !windowed => Ok(Self::Gate(GateLink::default())),
             "aimd" => Ok(Self::Aimd(classic())),
             "vegas" => Ok(Self::Vegas(classic())),
             "gradient" => Ok(Self::Gradient(classic())),
             "gradient2" => Ok(Self::Gradient2(classic())),
             _ => Err(Error(format!(
-                "policy must be none or links joined by \"+\": fifo, lifo, codel, fixed, adaptive, \
-                 aimd, vegas, gradient, gradient2 (the last four also with \"/windowed\"), got {text:?}"
+                "policy must be none or links joined by \"+\": fifo, lifo, codel, gate, fixed, \
+                 adaptive, aimd, vegas, gradient, gradient2 (the last four also with \
+                 \"/windowed\"), got {text:?}"
             ))),
         }
     }
@@ -258,14 +290,12 @@ impl FromStr for Link {
 
 impl<'de> Deserialize<'de> for Policy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let link = |value: Value| match value {
-            Value::String(text) => text.parse().map_err(D::Error::custom),
-            value => serde_json::from_value(value).map_err(D::Error::custom),
-        };
         match Value::deserialize(deserializer)? {
             Value::String(text) => text.parse().map_err(D::Error::custom),
-            Value::Array(links) => links.into_iter().map(link).collect::<Result<_, _>>().map(Self),
-            value => link(value).map(|link| Self(vec![link])),
+            Value::Array(links) => {
+                links.into_iter().map(Link::read).collect::<Result<_, _>>().map(Self)
+            }
+            value => Link::read(value).map(|link| Self(vec![link])),
         }
     }
 }
