@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from types import GenericAlias, TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, final, overload
 
@@ -7,6 +7,7 @@ from typing_extensions import disjoint_base
 from sluicegate._classify import Classify
 from sluicegate._clock import Clock
 from sluicegate._enums import Criticality, Outcome, Reason
+from sluicegate.pressure import Pressure
 
 __all__ = [
     "Acquire",
@@ -213,8 +214,7 @@ class Permit:
         """
 
     def settle(self, *, tokens: float) -> None:
-        """Say what it cost of the rate, when that is known: the difference is charged or
-        given back.
+        """Say what it cost of the rate: the difference is charged or given back.
 
         Args:
             tokens: What it cost in truth, from 0 to 1e9. The bucket may go into debt.
@@ -224,8 +224,9 @@ class Permit:
         """
 
     def extend_to(self, future: Any, /) -> None:
-        """Hold it until a future is done, too: for work in a thread that goes on although
-        its caller has given up.
+        """Hold it until a future is done, too.
+
+        For work in a thread that goes on although its caller has given up.
 
         Args:
             future: What has `add_done_callback()`, of `concurrent.futures` or asyncio.
@@ -282,6 +283,7 @@ class Gate:
         max_wait: float | None = None,
         reserve: Mapping[Criticality, float] | None = None,
         rate: TokenBucket | None = None,
+        pressure: Sequence[Pressure] | None = None,
         classify: Classify | None = None,
         dry_run: bool = False,
         clock: Clock | None = None,
@@ -296,7 +298,7 @@ class Gate:
 
     @property
     def in_flight(self) -> int:
-        """The cost in flight, with what is granted and not claimed yet; in a dry run, what would be."""
+        """The cost in flight, with what is granted; in a dry run, what would be."""
 
     @property
     def waiting(self) -> int:
@@ -316,7 +318,7 @@ class Gate:
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         key: str | None = None,
         tokens: float | None = None,
         operation: str | None = None,
@@ -345,7 +347,7 @@ class Gate:
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         key: str | None = None,
         tokens: float | None = None,
         operation: str | None = None,
@@ -374,7 +376,7 @@ class Gate:
         /,
         *,
         criticality: Criticality | None = None,
-        deadline: float | None = None,
+        deadline: float | Deadline | None = None,
         key: str | None = None,
         tokens: float | None = None,
         operation: str | None = None,

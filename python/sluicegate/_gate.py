@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sluicegate._clock import Clock
     from sluicegate._core import Acquire, Permit
     from sluicegate._limiter import BaseLimiter
+    from sluicegate.pressure import Pressure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,10 @@ class Gate(_core.Gate):
             `{Criticality.CRITICAL: 0.2}`: floor(limit * share) units. What of it is idle is lent,
             all but one unit where the limit is 4 or more.
         rate: A bucket of which each admission takes `tokens`; may be shared by several gates.
+        pressure: What the less critical are shed by, see `sluicegate.pressure`: sources of pressure
+            such as `loop_lag()` reject them whatever room there is, and `queue_wait()` those whom
+            the line would reject in the end, for the same callers to be rejected for a while.
+            `None`, and `()`: nothing.
         classify: What an exception that ends a block says about load; default: `TimeoutError` is
             OVERLOAD, all else IGNORED.
         dry_run: Whether to admit everybody and to count what would have been done: who would have
@@ -160,6 +165,7 @@ class Gate(_core.Gate):
         max_wait: float | None = None,
         reserve: Mapping[Criticality, float] | None = None,
         rate: TokenBucket | None = None,
+        pressure: Sequence[Pressure] | None = None,
         classify: Classify | None = None,
         dry_run: bool = False,
         clock: Clock | None = None,
@@ -173,6 +179,7 @@ class Gate(_core.Gate):
             max_wait=max_wait,
             reserve=reserve,
             rate=rate,
+            pressure=pressure,
             classify=classify,
             dry_run=dry_run,
             clock=clock,

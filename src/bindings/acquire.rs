@@ -13,7 +13,8 @@ use super::wait::{
 };
 use super::waiter::{Station, Waiter};
 use crate::primitives::{
-    Admission, Ask, Claim, Home, Outcome, Permit as Right, Rejection as Refusal, Ticket, Time,
+    Admission, Ask, Claim, Home, Outcome, Permit as Right, Position, Rejection as Refusal, Ticket,
+    Time,
 };
 
 /// What is asked for, but for its name.
@@ -23,11 +24,13 @@ pub(crate) struct Asked {
     /// On the clock of the gate.
     pub(crate) deadline: Option<Time>,
     pub(crate) tokens: f64,
+    /// Where who asks stands, if that is known.
+    pub(crate) position: Option<Position>,
 }
 
 impl From<Ask> for Asked {
     fn from(ask: Ask) -> Self {
-        Self { ask, deadline: None, tokens: 1.0 }
+        Self { ask, deadline: None, tokens: 1.0, position: None }
     }
 }
 

@@ -140,6 +140,22 @@ pub(crate) fn log(py: Python<'_>, logger: &str, is_warning: bool, text: &str) ->
     logger.call_method1(method, ("%s", text)).map(drop)
 }
 
+/// What a source of pressure is called.
+///
+/// # Errors
+/// If it is none.
+pub(crate) fn pressure_name(source: &Bound<'_, PyAny>) -> PyResult<String> {
+    static NAME_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let name_of = NAME_OF.import(source.py(), "sluicegate.pressure", "name_of")?;
+    name_of.call1((source,))?.extract()
+}
+
+/// Whether it is the sign for the line of the gate itself.
+pub(crate) fn is_queue_wait(source: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    source.is_instance(CLASS.import(source.py(), "sluicegate.pressure", "QueueWait")?)
+}
+
 /// `sluicegate.Criticality`.
 pub(crate) fn criticality_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CRITICALITY: PyOnceLock<Py<PyType>> = PyOnceLock::new();

@@ -280,8 +280,7 @@ impl Permit {
         self.give_back(py, Outcome::default)
     }
 
-    /// Say what it cost of the rate, when that is known: the difference is charged or
-    /// given back.
+    /// Say what it cost of the rate: the difference is charged or given back.
     #[pyo3(signature = (*, tokens))]
     fn settle(&self, py: Python<'_>, tokens: &Bound<'_, PyAny>) -> PyResult<()> {
         const RANGE: &str = "a number of tokens from 0 to 1e9";
@@ -298,8 +297,7 @@ impl Permit {
         self.inner.as_ref().map_or(Ok(()), |inner| inner.limiter.charge(py, more))
     }
 
-    /// Hold it until a future is done, too: for work in a thread that goes on although
-    /// its caller has given up.
+    /// Hold it until a future is done, too.
     #[pyo3(signature = (future, /))]
     fn extend_to(slf: &Bound<'_, Self>, future: &Bound<'_, PyAny>) -> PyResult<()> {
         let permit = slf.get();

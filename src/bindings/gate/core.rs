@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::log;
+use super::pressures::Pressures;
 use crate::bindings::acquire::{Admits, Asked};
 use crate::bindings::bucket::{self, TokenBucket};
 use crate::bindings::operation::Operation;
@@ -30,6 +31,7 @@ pub(crate) struct Around {
     pub(crate) classify: Option<Py<PyAny>>,
     /// Whether it admits everybody and counts nothing but that.
     pub(crate) is_disabled: bool,
+    pub(crate) pressures: Pressures,
 }
 
 impl Hosted for Primitive<Waiter> {
@@ -37,6 +39,7 @@ impl Hosted for Primitive<Waiter> {
 
     fn traverse_listener(around: &Around, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&around.rate)?;
+        around.pressures.traverse(visit)?;
         visit.call(&around.classify)
     }
 
@@ -121,7 +124,8 @@ impl Name {
 }
 
 fn gate_ask<'a>(asked: &Asked, operation: Option<&'a str>) -> GateAsk<'a> {
-    GateAsk { ask: asked.ask, deadline: asked.deadline, tokens: asked.tokens, operation }
+    let Asked { ask, deadline, tokens, position } = *asked;
+    GateAsk { ask, deadline, tokens, position, operation }
 }
 
 impl Shared<Primitive<Waiter>> {
@@ -132,6 +136,7 @@ impl Shared<Primitive<Waiter>> {
         asked: &Asked,
         operation: Option<&Py<PyString>>,
     ) -> PyResult<Result<Right, Refusal>> {
+        self.listener().pressures.look(py, self)?;
         let text = operation.map(|name| config::operation_text(name.bind(py)));
         let ask = gate_ask(asked, text.as_deref());
         if let Some(right) = self.admit_at_once(py, &ask, false)? {
@@ -203,6 +208,7 @@ impl Admits for Shared<Primitive<Waiter>> {
         asked: &Asked,
         operation: &Operation,
     ) -> PyResult<Option<Right>> {
+        self.listener().pressures.look(py, self)?;
         let name = Name::of(py, operation);
         let text = name.text(py);
         let ask = gate_ask(asked, text.as_deref());

@@ -1,10 +1,11 @@
 mod core;
 mod drain;
 mod log;
+mod pressures;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -13,6 +14,7 @@ use pyo3::types::{PyDict, PyString};
 
 use self::core::{Around, Core};
 use drain::Drain;
+use pressures::Pressures;
 
 use super::acquire::{Acquire, Asked, Inner, Limiter, acquire_blocking};
 use super::bucket::TokenBucket;
@@ -28,7 +30,8 @@ use super::wait_for::{Errands, Wait};
 use super::waiter::Station;
 use super::{config, imports, kill_switch};
 use crate::primitives::{
-    Criticality, Gate as Primitive, GateConfig, GateLimit, Reserve, Time, TokenAsk, Waitable, Wakes,
+    Criticality, Gate as Primitive, GateConfig, GateLimit, Position, Reserve, Time, TokenAsk,
+    Waitable, Wakes, epoch,
 };
 
 /// Admission as one call; see `sluicegate.Gate`.
@@ -52,8 +55,8 @@ impl Gate {
 impl Gate {
     #[new]
     #[pyo3(
-        signature = (limit = None, *, name = None, max_waiting = None, max_wait = None, reserve = None, rate = None, classify = None, dry_run = false, clock = None),
-        text_signature = "(limit=None, *, name=None, max_waiting=None, max_wait=None, reserve=None, rate=None, classify=None, dry_run=False, clock=None)"
+        signature = (limit = None, *, name = None, max_waiting = None, max_wait = None, reserve = None, rate = None, pressure = None, classify = None, dry_run = false, clock = None),
+        text_signature = "(limit=None, *, name=None, max_waiting=None, max_wait=None, reserve=None, rate=None, pressure=None, classify=None, dry_run=False, clock=None)"
     )]
     #[allow(clippy::too_many_arguments)] // the keywords of a constructor
     fn new(
@@ -64,15 +67,19 @@ impl Gate {
         max_wait: Option<&Bound<'_, PyAny>>,
         reserve: Option<&Bound<'_, PyAny>>,
         rate: Option<&Bound<'_, PyAny>>,
+        pressure: Option<&Bound<'_, PyAny>>,
         classify: Option<&Bound<'_, PyAny>>,
         dry_run: bool,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let pressures = Pressures::new(py, pressure)?;
         let config = GateConfig {
             limit: limit_of(limit)?,
             max_waiting: config::integer_or_none("max_waiting", MAX_WAITING, max_waiting)?,
             max_wait: seconds_or_none(max_wait)?,
             reserve: reserve_of(reserve)?,
+            has_pressure: pressures.is_from_outside(),
+            sheds_by_line: pressures.is_by_line(),
             seed: RandomState::new().build_hasher().finish(),
         };
         let mut primitive = Primitive::new(config)?;
@@ -81,6 +88,7 @@ impl Gate {
             rate: bucket_of(rate)?,
             classify: config::hook("classify", classify)?,
             is_disabled: kill_switch::is_on(),
+            pressures,
         };
         let clock = Clock::new(clock)?;
         let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
@@ -260,8 +268,7 @@ impl Gate {
         self.core.with(|state| state.limit())
     }
 
-    /// The cost in flight, including what is granted and about to be claimed; in a dry
-    /// run, of what would be.
+    /// The cost in flight, with what is granted; in a dry run, what would be.
     #[getter]
     fn in_flight(&self) -> u64 {
         self.core.with(|state| state.in_flight())
@@ -310,7 +317,11 @@ impl Gate {
         values.set_item("dry_run", snapshot.is_dry_run)?;
         values.set_item("closed", snapshot.is_closed)?;
         values.set_item("disabled", self.core.listener().is_disabled)?;
-        values.set_item("pressure", PyDict::new(py))?;
+        let pressure = PyDict::new(py);
+        for (name, said) in self.core.listener().pressures.said() {
+            pressure.set_item(name, said)?;
+        }
+        values.set_item("pressure", pressure)?;
         values.set_item("next_expiry", next_expiry.map(Time::as_secs_f64))?;
         Ok(values)
     }
@@ -355,7 +366,11 @@ impl Gate {
             let at = deadline.get().moment_on(py, self.core.clock(), now)?;
             asked.deadline = Some(asked.deadline.map_or(at, |given| given.min(at)));
         }
-        let _key = config::text("key", key)?;
+        let key = match config::text("key", key)? {
+            Some(key) => Some(key),
+            None => around.as_mut().and_then(|around| around.key.take()),
+        };
+        asked.position = key.map(|key| position_of(key.bind(py)));
         if let Some(tokens) = tokens {
             asked.tokens = self.tokens(tokens)?;
         } else if let Some(tokens) = around.as_ref().and_then(|around| around.tokens) {
@@ -386,6 +401,12 @@ impl Gate {
             _ => Ok(()),
         }
     }
+}
+
+/// Where a caller stands for this hour.
+fn position_of(key: &Bound<'_, PyString>) -> Position {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Position::of_key(&*key.to_string_lossy(), epoch(since.as_secs()))
 }
 
 fn limiter(owner: &Bound<'_, Gate>) -> Limiter {

@@ -24,7 +24,8 @@ pub struct GateConfig {
     /// [`note_pressure`]: super::Gate::note_pressure
     pub has_pressure: bool,
     /// Whether those whom the line would reject in the end are rejected at once, the less
-    /// critical first.
+    /// critical first and the same callers for a while. By default not: the line itself
+    /// serves by criticality, and knows better what a burst is that it can still do.
     pub sheds_by_line: bool,
     /// What chance is made of.
     pub seed: u64,
@@ -38,7 +39,7 @@ impl Default for GateConfig {
             max_wait: None,
             reserve: Reserve::none(),
             has_pressure: false,
-            sheds_by_line: true,
+            sheds_by_line: false,
             seed: 0,
         }
     }

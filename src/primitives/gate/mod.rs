@@ -203,14 +203,14 @@ impl<W> Gate<W> {
             departures: Departures::new(),
             is_dry_run: false,
             is_closed: false,
-            sampling: Sampling::new(),
+            sampling: Sampling::new(config.seed),
             shedding: Shedding::new(config.has_pressure, config.sheds_by_line),
             random: Random::new(config.seed),
             epoch: 0,
             now: Time::ZERO,
             owed: 0.0,
             admitted: 0,
-            refusals: Refusals::new(),
+            refusals: Refusals::new(config.seed),
             outcomes: [0; 3],
             revoked: 0,
             stray_releases: 0,
@@ -761,6 +761,8 @@ impl<W> Gate<W> {
             return Decision::Rejected(self.reject(Reason::Limit, criticality));
         }
         if !self.shedding.lets_wait(self.now, priority, self.queue.is_standing()) {
+            // He would have come to the line, and is as much demand as who does.
+            self.queue.note_comer(&ask.offer(None));
             let level = self.shedding.line_level();
             return Decision::Rejected(self.reject_below(level, criticality));
         }
@@ -844,7 +846,7 @@ impl<W> Gate<W> {
         let mut permit = self.limit.admit(self.now, &ask.ask)?;
         self.queue.expire(self.now);
         // Whoever does not wait, where nobody does, says little about the line.
-        let is_noted = !self.seats.is_empty() || self.sampling.is_due(self.now);
+        let is_noted = self.queue.depth() > 0 || self.sampling.is_due(self.now);
         let work = self.queue.begin_at_once(&ask.offer(None), is_noted);
         permit.operation = work.operation();
         self.hold(&mut permit, ask.ask.criticality);
@@ -874,7 +876,7 @@ impl<W> Gate<W> {
     fn end(&mut self, now: Time, permit: Permit, operation: Option<&str>, outcome: Outcome) {
         self.let_go(&permit);
         let work = self.queue.work_since(permit.started, permit.operation, operation);
-        if self.sampling.takes(now, &mut self.random) {
+        if self.sampling.takes(now) {
             self.queue.finish(now, work, outcome == Outcome::Success);
         } else {
             self.queue.abandon(work);
@@ -1083,7 +1085,7 @@ impl<W> Gate<W> {
     }
 
     fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
-        let retry_after = self.refusals.note(self.now, reason, criticality, &mut self.random);
+        let retry_after = self.refusals.note(self.now, reason, criticality);
         Rejection { retry_after, ..self.rejection(reason, criticality) }
     }
 

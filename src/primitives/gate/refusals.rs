@@ -16,16 +16,18 @@ pub(super) struct Refusals {
     shortest: Duration,
     fresh_until: Time,
     episodes: Episodes,
+    random: Random,
 }
 
 impl Refusals {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             counts: [0; 12],
             retry_after: RetryAfter::new(),
             shortest: Duration::ZERO,
             fresh_until: Time::ZERO,
             episodes: Episodes::new(),
+            random: Random::new(seed),
         }
     }
 
@@ -53,7 +55,6 @@ impl Refusals {
         now: Time,
         reason: Reason,
         criticality: Criticality,
-        random: &mut Random,
     ) -> Option<Duration> {
         self.counts[reason.index()] += 1;
         self.episodes.note(now, reason, criticality);
@@ -67,7 +68,7 @@ impl Refusals {
             self.shortest = self.retry_after.shortest_span(now);
             self.fresh_until = now.after(FRESH);
         }
-        Some(self.shortest + self.shortest.mul_f64(random.unit()))
+        Some(self.shortest + self.shortest.mul_f64(self.random.unit()))
     }
 
     /// Whether there is something to tell.

@@ -18,11 +18,13 @@ pub(super) struct Sampling {
     /// How many are passed over in the mean.
     mean: u64,
     last: Time,
+    /// Of its own: what is rejected, and by chance, is no reason to draw others.
+    random: Random,
 }
 
 impl Sampling {
-    pub(super) const fn new() -> Self {
-        Self { pause: 0, mean: 0, last: Time::ZERO }
+    pub(super) const fn new(seed: u64) -> Self {
+        Self { pause: 0, mean: 0, last: Time::ZERO, random: Random::new(seed) }
     }
 
     /// Whether the last one is not just now.
@@ -33,14 +35,14 @@ impl Sampling {
 
     /// Whether this one is a sample.
     #[inline]
-    pub(super) fn takes(&mut self, now: Time, random: &mut Random) -> bool {
+    pub(super) fn takes(&mut self, now: Time) -> bool {
         if self.pause > 0 && now < self.last.after(ENOUGH) {
             self.pause -= 1;
             return false;
         }
         let is_often = now < self.last.after(ENOUGH);
         self.mean = if is_often { (2 * self.mean + 1).min(MOST) } else { self.mean / 2 };
-        self.pause = if self.mean > 0 { random.bits() % (2 * self.mean + 1) } else { 0 };
+        self.pause = if self.mean > 0 { self.random.bits() % (2 * self.mean + 1) } else { 0 };
         self.last = now;
         true
     }
@@ -51,10 +53,10 @@ mod tests {
     use super::*;
 
     fn taken(every: Duration, count: u32) -> u32 {
-        let (mut sampling, mut random) = (Sampling::new(), Random::new(1));
+        let mut sampling = Sampling::new(1);
         let takes = (0..count).map(|turn| {
             let now = Time::ZERO.after(every * turn);
-            u32::from(sampling.takes(now, &mut random))
+            u32::from(sampling.takes(now))
         });
         takes.sum()
     }
@@ -76,11 +78,11 @@ mod tests {
 
     #[test]
     fn no_pattern_is_seen_for_the_whole() {
-        let (mut sampling, mut random) = (Sampling::new(), Random::new(1));
+        let mut sampling = Sampling::new(1);
         let mut counts = [0_u32; 4];
         for turn in 0..1_000_000_u32 {
             let now = Time::ZERO.after(Duration::from_micros(20) * turn);
-            counts[turn as usize % 4] += u32::from(sampling.takes(now, &mut random));
+            counts[turn as usize % 4] += u32::from(sampling.takes(now));
         }
         let (least, most) = (counts.iter().min(), counts.iter().max());
         assert!(least > Some(&3_000) && most < Some(&8_000), "{counts:?}");

@@ -272,6 +272,13 @@ impl<T> CoDelQueue<T> {
         (self.operations.enter(offer.operation), given)
     }
 
+    /// Takes note of somebody who came and was rejected before.
+    pub(crate) fn note_comer(&mut self, offer: &Offer<'_>) {
+        let (operation, _) = self.meet(offer);
+        self.operations.leave(operation);
+        self.plan();
+    }
+
     /// The item that is next, left where it is.
     pub(crate) fn peek(&mut self, now: Time) -> Option<&T> {
         self.expire(now);

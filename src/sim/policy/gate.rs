@@ -26,6 +26,8 @@ pub(crate) struct GateLink {
     max_wait: Option<f64>,
     reserve: BTreeMap<Level, f64>,
     rate: Option<BucketLink>,
+    /// Whether what the line would reject is rejected at once, the less critical first.
+    queue_wait: bool,
     dry_run: bool,
 }
 
@@ -75,6 +77,8 @@ impl GateLink {
             max_waiting: self.max_waiting,
             max_wait: self.max_wait.map(seconds),
             reserve: self.reserve.iter().fold(Reserve::none(), share),
+            has_pressure: false,
+            sheds_by_line: self.queue_wait,
             seed,
         })
     }
