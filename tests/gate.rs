@@ -453,3 +453,21 @@ fn the_end_of_a_dry_run_gives_back_what_nobody_would_have_used() {
     assert_eq!((gate.in_flight(), gate.waiting()), (0, 0));
     assert_eq!(gate.take_owed(), 1.0);
 }
+
+#[test]
+fn what_falls_due_at_the_end_of_a_dry_run_leaves_nothing_behind() {
+    let config = GateConfig {
+        limit: GateLimit::Fixed(1.0),
+        max_wait: Some(Duration::from_millis(50)),
+        ..GateConfig::default()
+    };
+    let mut gate = gate_with(config);
+    let permit = enter(&mut gate, at(0), &critical());
+    let _ = gate.set_dry_run(at(0), true);
+    let (_shadow, _) = gate.admit_in_dry_run(at(0), &critical(), true, &mut ());
+    let _ = gate.set_dry_run(at(50), false);
+    assert_eq!(gate.snapshot(at(50)).rejected[Reason::Wait.index()], 1);
+    let _granted = wait(&mut gate, at(50), &critical(), 1);
+    assert_eq!(done(&mut gate, at(60), permit), [1]);
+    assert_eq!(gate.next_expiry(), None, "nobody waits who could have it instead");
+}

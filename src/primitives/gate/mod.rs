@@ -508,8 +508,9 @@ impl<W> Gate<W> {
     /// counted.
     pub fn set_dry_run(&mut self, now: Time, is_dry_run: bool) -> Wakes<W> {
         let mut wakes = Wakes::none();
-        let now = self.tick(now);
         if self.is_dry_run && !is_dry_run {
+            // So that what falls due now is counted, and nothing does while all go.
+            self.look(now, &mut wakes);
             self.end_dry_run(&mut wakes);
         }
         self.is_dry_run = is_dry_run;
