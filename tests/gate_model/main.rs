@@ -96,12 +96,12 @@ fn stuck(max_wait: Option<u64>, comers: &[(u64, usize, Option<u64>)]) {
     let stuck = stuck.expect("nobody is there");
     let mut now = 0;
     let mut waiting = Vec::new();
-    let mut comers = comers.iter();
-    let mut next = comers.next();
+    let mut later_ones = comers.iter();
+    let mut next = later_ones.next();
     while next.is_some() || !waiting.is_empty() {
         let due = gate.next_expiry();
-        let comes = next.map(|&(later, ..)| ms(now + later));
-        if let Some((&(later, criticality, deadline), at)) = next.zip(comes)
+        let next_at = next.map(|&(later, ..)| ms(now + later));
+        if let Some((&(later, criticality, deadline), at)) = next.zip(next_at)
             && due.is_none_or(|due| at < due)
         {
             now += later;
@@ -113,27 +113,29 @@ fn stuck(max_wait: Option<u64>, comers: &[(u64, usize, Option<u64>)]) {
             let until = ms(now + max_wait.unwrap_or(unsaid));
             let bound = ask.deadline.unwrap_or(Time::MAX).min(until);
             match gate.acquire(at, &ask, &mut (), &mut Some(waiting.len())).0 {
-                GateAdmission::Waiting(ticket) => waiting.push((ticket, bound)),
+                GateAdmission::Waiting(ticket) => waiting.push((ticket, bound, ask.deadline)),
                 other => panic!("{other:?}"),
             }
-            next = comers.next();
+            next = later_ones.next();
             continue;
         }
         let due = due.expect("somebody waits");
         let woken = gate.expire(due, None).into_iter().map(|wake| wake.ticket);
         let woken: Vec<_> = woken.collect();
         for ticket in woken {
-            let place = waiting.iter().position(|&(other, _)| other == ticket);
-            let (_, bound) = waiting.swap_remove(place.expect("he waits"));
+            let place = waiting.iter().position(|&(other, ..)| other == ticket);
+            let (_, bound, deadline) = waiting.swap_remove(place.expect("he waits"));
             assert_eq!(due, bound, "refused too early or too late");
             match gate.claim(due, ticket).0 {
                 GateClaim::Rejected(rejection) => {
-                    assert!(matches!(rejection.reason, Reason::Wait | Reason::Deadline));
+                    let is_late = deadline == Some(bound);
+                    let reason = if is_late { Reason::Deadline } else { Reason::Wait };
+                    assert_eq!(rejection.reason, reason);
                 }
                 other => panic!("{other:?}"),
             }
         }
-        assert!(waiting.iter().all(|&(_, bound)| bound > due), "forgotten");
+        assert!(waiting.iter().all(|&(_, bound, _)| bound > due), "forgotten");
     }
     let _ = gate.release(gate.latest(), stuck, None, Outcome::Success);
     assert_eq!((gate.in_flight(), gate.next_expiry()), (0, None));

@@ -3,9 +3,8 @@ use std::time::Duration;
 
 use proptest::sample::Index;
 use sluicegate::primitives::{
-    Ask, CLAIM_PATIENCE, Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig,
-    GateLimit, Home, Outcome, Permit, Rate, Reason, Rejection, Reserve, Ticket, Time, Waitable,
-    Wakes,
+    Ask, Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home,
+    Outcome, Permit, Rate, Reason, Rejection, Reserve, Ticket, Time, Waitable, Wakes,
 };
 
 use crate::steps::{Asked, HOMES, OPERATIONS, Step};
@@ -80,6 +79,7 @@ struct Drain {
     ticket: Ticket,
     until: Option<Time>,
     is_woken: bool,
+    is_unreached: bool,
 }
 
 /// What was so before a step.
@@ -92,6 +92,7 @@ struct Before {
 }
 
 /// A gate, and all who have to do with it: what holds whatever they do.
+#[allow(clippy::struct_excessive_bools)] // what was done, and how it is played
 pub struct Play {
     gate: Gate<usize>,
     is_fixed: bool,
@@ -267,9 +268,7 @@ impl Play {
                 self.unreached.insert(asked.home);
                 let wakes = self.gate.unreached(self.time(), ticket, name);
                 self.wake(wakes);
-                let next = self.gate.next_expiry();
-                let retry = self.gate.latest().after(CLAIM_PATIENCE);
-                assert!(next.is_some_and(|next| next <= retry), "he is not tried again");
+                self.check_retry();
             }
             Step::Release { which, outcome, operation } => self.release(which, outcome, operation),
             Step::ReleaseStale(which) => {
@@ -302,12 +301,12 @@ impl Play {
             Step::Update { limit, max_waiting, max_wait } => {
                 let max_wait = max_wait.map(Duration::from_millis);
                 let before = (self.gate.limit(), self.gate.config().clone());
-                match self.gate.update(self.time(), limit, max_waiting, max_wait) {
-                    Ok(wakes) => self.wake(wakes),
-                    Err(_) => {
-                        assert!(!self.is_fixed, "it is in its range");
-                        assert_eq!(before, (self.gate.limit(), self.gate.config().clone()));
-                    }
+                let now = self.time();
+                if let Ok(wakes) = self.gate.update(now, limit, max_waiting, max_wait) {
+                    self.wake(wakes);
+                } else {
+                    assert!(!self.is_fixed, "it is in its range");
+                    assert_eq!(before, (self.gate.limit(), self.gate.config().clone()));
                 }
             }
             Step::Pass(millis) => self.now += millis,
@@ -342,7 +341,8 @@ impl Play {
                 let ticket = self.gate.join_drain(now, Home(home), until, &mut Some(name));
                 assert_eq!(ticket.is_some(), self.gate.in_flight() > 0);
                 if let Some(ticket) = ticket {
-                    self.drains.insert(name, Drain { ticket, until, is_woken: false });
+                    let drain = Drain { ticket, until, is_woken: false, is_unreached: false };
+                    self.drains.insert(name, drain);
                 }
             }
             Step::ClaimDrain(which) => {
@@ -356,6 +356,17 @@ impl Play {
                 let drain = self.drains.remove(&name).expect("it is there");
                 let wakes = self.gate.cancel(self.time(), drain.ticket);
                 self.wake(wakes);
+            }
+            Step::UnreachedDrain(which) => {
+                let woken = self.drains.iter().filter(|(_, drain)| drain.is_woken);
+                let names: Vec<usize> = woken.map(|(&name, _)| name).collect();
+                let Some(name) = pick(which, &names) else { return };
+                let now = self.time();
+                let drain = self.drains.get_mut(&name).expect("it is there");
+                (drain.is_woken, drain.is_unreached) = (false, true);
+                let wakes = self.gate.unreached(now, drain.ticket, name);
+                assert!(wakes.is_empty(), "he is told at once again");
+                self.check_retry();
             }
         }
     }
@@ -546,6 +557,8 @@ impl Play {
         }
         self.wake(wakes);
         self.check_bounds();
+        let next = self.gate.next_expiry();
+        assert!(next.is_none_or(|next| next > self.gate.latest()), "it is due at once again");
     }
 
     fn reset(&mut self) {
@@ -565,21 +578,19 @@ impl Play {
     }
 
     fn claim_drain(&mut self, name: usize) {
-        let Drain { ticket, until, is_woken } = self.drains[&name];
+        let Drain { ticket, until, is_woken, .. } = self.drains[&name];
         let (answer, wakes) = self.gate.claim_drain(self.time(), ticket);
         let is_over = until.is_some_and(|until| until <= self.gate.latest());
-        match answer {
-            Some(is_idle) => {
-                assert_eq!(is_idle, self.gate.in_flight() == 0);
-                assert!(is_idle || is_over, "the wait is not over");
-                self.drains.remove(&name);
-            }
-            None => {
-                assert!(self.gate.in_flight() > 0 && !is_over, "the wait is over");
-                let before = self.gate.renew(ticket, name).expect("he waits");
-                assert_eq!(before.is_none(), is_woken);
-                self.drains.get_mut(&name).expect("it is there").is_woken = false;
-            }
+        if let Some(is_idle) = answer {
+            assert_eq!(is_idle, self.gate.in_flight() == 0);
+            assert!(is_idle || is_over, "the wait is not over");
+            self.drains.remove(&name);
+        } else {
+            assert!(self.gate.in_flight() > 0 && !is_over, "the wait is over");
+            let before = self.gate.renew(ticket, name).expect("he waits");
+            assert_eq!(before.is_none(), is_woken);
+            let drain = self.drains.get_mut(&name).expect("it is there");
+            (drain.is_woken, drain.is_unreached) = (false, false);
         }
         self.wake(wakes);
     }
@@ -593,7 +604,7 @@ impl Play {
             } else if let Some(drain) = self.drains.get_mut(&wake.waiter) {
                 assert_eq!(drain.ticket, wake.ticket);
                 assert!(!drain.is_woken, "{} was woken twice", wake.waiter);
-                drain.is_woken = true;
+                (drain.is_woken, drain.is_unreached) = (true, false);
             }
             // Or it is of somebody who has come, or has left, in this very step.
         }

@@ -47,6 +47,7 @@ pub enum Step {
     JoinDrain { home: u64, until: Option<u64> },
     ClaimDrain(Index),
     CancelDrain(Index),
+    UnreachedDrain(Index),
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
@@ -121,6 +122,7 @@ pub fn step() -> impl Strategy<Value = Step> {
                 .prop_map(|(home, until)| Step::JoinDrain { home, until }),
             1 => index().prop_map(Step::ClaimDrain),
             1 => index().prop_map(Step::CancelDrain),
+            1 => index().prop_map(Step::UnreachedDrain),
         ],
         1 => prop_oneof![9 => Just(Step::Refill(50)), 1 => Just(Step::Close), 1 => Just(Step::Reset)],
     ]

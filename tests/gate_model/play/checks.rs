@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use sluicegate::primitives::{Criticality, Home, Waitable};
+use sluicegate::primitives::{CLAIM_PATIENCE, Criticality, Home, Waitable};
 
 use super::{Before, Fault, Play, Waiter};
 
@@ -191,6 +191,10 @@ impl Play {
             let is_on_its_way = self.waiters.values().any(|waiter| waiter.is_woken);
             assert!(has_time || is_on_its_way, "nobody will look after those who wait");
         }
+        if self.granted() > 0 && !self.has_shadows && !self.in_line().is_empty() {
+            // What is granted elsewhere may be stale by then.
+            self.check_retry();
+        }
         for waiter in self.waiters.values() {
             assert!(self.gate.waits(Home(waiter.asked.home)));
         }
@@ -226,9 +230,20 @@ impl Play {
         }
     }
 
+    /// Before long somebody looks.
+    pub(super) fn check_retry(&self) {
+        let soon = self.gate.latest().after(CLAIM_PATIENCE);
+        assert!(self.gate.next_expiry().is_some_and(|next| next <= soon), "nobody will look soon");
+    }
+
     fn check_drains(&self) {
         let unwoken = self.drains.values().filter(|drain| !drain.is_woken);
         for drain in unwoken {
+            let is_over = drain.until.is_some_and(|until| until <= self.gate.latest());
+            if drain.is_unreached && (is_over || self.gate.in_flight() == 0) {
+                self.check_retry();
+                continue;
+            }
             assert!(self.gate.in_flight() > 0, "nothing is in flight, and nobody is told");
             let next = self.gate.next_expiry();
             assert!(drain.until.is_none_or(|until| next.is_some_and(|next| next <= until)));
