@@ -376,6 +376,18 @@ fn who_waits_for_the_end_and_is_not_reached_is_told_later() {
 }
 
 #[test]
+fn who_waits_for_the_end_and_is_not_reached_at_his_bound_is_told_later() {
+    let mut gate = gate(1.0);
+    let _permit = enter(&mut gate, at(0), &critical());
+    let drain = gate.join_drain(at(0), HERE, Some(at(100)), &mut Some(2)).expect("one runs");
+    assert_eq!(gate.expire(at(100), None).len(), 1);
+    assert!(gate.unreached(at(100), drain, 2).is_empty());
+    assert_eq!(gate.next_expiry(), Some(at(150)), "at once he is not reached either");
+    assert_eq!(gate.expire(at(150), None).len(), 1);
+    assert_eq!(gate.claim_drain(at(150), drain).0, Some(false));
+}
+
+#[test]
 fn who_waits_for_the_end_is_told_when_the_last_grant_is_taken_back() {
     let mut gate = gate(1.0);
     let permit = enter(&mut gate, at(0), &critical());

@@ -175,6 +175,8 @@ struct Drain<W> {
     serial: u64,
     home: Home,
     until: Option<Time>,
+    /// When he is told that it is over: later than that, if he could not be reached.
+    due: Option<Time>,
     waiter: Option<W>,
 }
 
@@ -554,7 +556,7 @@ impl<W> Gate<W> {
         }
         let serial = self.next_drain;
         self.next_drain += 1;
-        self.drains.push(Drain { serial, home, until, waiter: waiter.take() });
+        self.drains.push(Drain { serial, home, until, due: until, waiter: waiter.take() });
         Some(Ticket::new(DRAINS, serial))
     }
 
@@ -1152,6 +1154,8 @@ impl<W> Waitable<W> for Gate<W> {
                 Some(drain) => {
                     wakes.discard(drain.waiter.replace(waiter));
                     // A look would wake him at once again, and so on for ever.
+                    let retry = self.now.after(CLAIM_PATIENCE);
+                    drain.due = drain.until.map(|until| until.max(retry));
                     self.retry_later();
                 }
                 None => wakes.discard(Some(waiter)),
@@ -1197,7 +1201,7 @@ impl<W> Waitable<W> for Gate<W> {
         }
         self.look(now, &mut wakes);
         for drain in &mut self.drains {
-            if drain.until.is_some_and(|until| until <= now) {
+            if drain.due.is_some_and(|due| due <= now) {
                 let ticket = Ticket::new(DRAINS, drain.serial);
                 let waiter = drain.waiter.take();
                 wakes.extend(waiter.map(|waiter| super::Wake { ticket, waiter }));
@@ -1216,7 +1220,7 @@ impl<W> Waitable<W> for Gate<W> {
         let stale = stale.map(|(_, _, at)| at.after(CLAIM_PATIENCE));
         let room = if is_in_line { self.limit.room_at() } else { None };
         let drain = self.drains.iter().filter(|drain| drain.waiter.is_some());
-        let drain = drain.filter_map(|drain| drain.until);
+        let drain = drain.filter_map(|drain| drain.due);
         let queue = self.queue.next_expiry().filter(|_| is_in_line);
         let all = queue.into_iter().chain(stale).chain(room).chain(drain).chain(self.retry_at);
         all.chain(self.departures.next()).min().filter(|at| *at < Time::MAX)
@@ -1237,7 +1241,10 @@ impl<W> Waitable<W> for Gate<W> {
             let is_idle = self.is_idle();
             let drain = self.drains.iter_mut().find(|drain| drain.serial == ticket.serial());
             return match drain {
-                Some(drain) if !is_idle => Ok(drain.waiter.replace(waiter)),
+                Some(drain) if !is_idle => {
+                    drain.due = drain.until;
+                    Ok(drain.waiter.replace(waiter))
+                }
                 _ => Err(waiter),
             };
         }

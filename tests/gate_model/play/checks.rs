@@ -233,14 +233,16 @@ impl Play {
     /// Before long somebody looks.
     pub(super) fn check_retry(&self) {
         let soon = self.gate.latest().after(CLAIM_PATIENCE);
-        assert!(self.gate.next_expiry().is_some_and(|next| next <= soon), "nobody will look soon");
+        let next = self.gate.next_expiry();
+        assert!(next.is_some_and(|next| next <= soon), "nobody will look soon");
     }
 
     fn check_drains(&self) {
         let unwoken = self.drains.values().filter(|drain| !drain.is_woken);
         for drain in unwoken {
-            let is_over = drain.until.is_some_and(|until| until <= self.gate.latest());
-            if drain.is_unreached && (is_over || self.gate.in_flight() == 0) {
+            let soon = self.gate.latest().after(CLAIM_PATIENCE);
+            let is_over_soon = drain.until.is_some_and(|until| until <= soon);
+            if drain.is_unreached && (is_over_soon || self.gate.in_flight() == 0) {
                 self.check_retry();
                 continue;
             }
