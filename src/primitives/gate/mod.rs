@@ -849,7 +849,7 @@ impl<W> Gate<W> {
         let mut permit = self.limit.admit(self.now, &ask.ask)?;
         self.queue.expire(self.now);
         // Whoever does not wait, where nobody does, says little about the line.
-        let is_noted = self.queue.depth() > 0 || self.sampling.is_due(self.now);
+        let is_noted = self.waiting() > 0 || self.sampling.is_due(self.now);
         let work = self.queue.begin_at_once(&ask.offer(None), is_noted);
         permit.operation = work.operation();
         self.hold(&mut permit, ask.ask.criticality);
