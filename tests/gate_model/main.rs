@@ -88,6 +88,7 @@ fn stuck(max_wait: Option<u64>, comers: &[(u64, usize, Option<u64>)]) {
     let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
     let config = GateConfig {
         limit: GateLimit::Fixed(1.0),
+        sheds_by_line: false,
         max_wait: max_wait.map(Duration::from_millis),
         ..GateConfig::default()
     };

@@ -120,6 +120,7 @@ impl Pair {
         let config = GateConfig {
             limit: GateLimit::Fixed(limit as f64),
             max_waiting: Some(max_waiting),
+            sheds_by_line: false,
             max_wait: max_wait.map(Duration::from_nanos),
             ..GateConfig::default()
         };

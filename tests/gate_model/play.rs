@@ -381,6 +381,7 @@ impl Play {
             deadline: deadline.map(|deadline| Time::from_nanos(deadline * MS)),
             tokens: f64::from(asked.tokens),
             operation: OPERATIONS[asked.operation],
+            ..GateAsk::one()
         }
     }
 
@@ -495,7 +496,7 @@ impl Play {
             Reason::Deadline => assert!(is_due || may_wait && ask.deadline.is_some()),
             _ if is_due => panic!("it is too late: {rejection:?}"),
             Reason::Rate => assert!(rejection.retry_after.is_some()),
-            Reason::Limit | Reason::Full => {}
+            Reason::Limit | Reason::Full | Reason::Priority => {}
             _ => panic!("not to who comes: {rejection:?}"),
         }
     }

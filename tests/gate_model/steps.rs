@@ -160,13 +160,15 @@ pub fn config() -> impl Strategy<Value = GateConfig> {
     let reserve = prop_oneof![3 => Just(Reserve::none()), 1 => reserve];
     let max_waiting = prop::option::of(0..8usize);
     let max_wait = prop::option::weighted(0.4, max_wait());
-    (gate_limit(), max_waiting, max_wait, reserve, any::<u64>()).prop_map(
-        |(limit, max_waiting, max_wait, reserve, seed)| GateConfig {
+    (gate_limit(), max_waiting, max_wait, reserve, any::<bool>(), any::<u64>()).prop_map(
+        |(limit, max_waiting, max_wait, reserve, sheds_by_line, seed)| GateConfig {
             limit,
             max_waiting,
             max_wait: max_wait.map(Duration::from_millis),
             reserve,
+            sheds_by_line,
             seed,
+            ..GateConfig::default()
         },
     )
 }

@@ -68,6 +68,7 @@ impl Twin {
             deadline: job.deadline.map(|later| Time::from_nanos(now.as_nanos() + later * 1_000)),
             tokens: 0.0,
             operation: OPERATIONS[job.operation],
+            ..GateAsk::one()
         };
         if self.is_dry {
             let (permit, wakes) = self.gate.admit_in_dry_run(now, &ask, job.may_wait, &mut ());
