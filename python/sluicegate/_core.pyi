@@ -446,6 +446,7 @@ class Gate:
 
     def _snapshot(self) -> dict[str, Any]: ...
 
+@disjoint_base
 class BaseLimiter:
     """What all limiters are, whatever their limit follows."""
 
