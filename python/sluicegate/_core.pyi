@@ -422,7 +422,7 @@ class Gate:
         """Reject all who wait and whoever comes; what is in flight goes on."""
 
     def drain(self, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
-        """Close it, and wait until nothing is in flight: `await gate.drain(30)`.
+        """Close it, and wait until nothing is in flight; whether that is so in time.
 
         Args:
             timeout: For how many seconds to wait, from 0 to 3600; `None` is without bound.
@@ -443,6 +443,9 @@ class Gate:
 
     def expire(self) -> None:
         """Reject what is overdue, as every use of the gate does, and its timers do."""
+
+    def _reject(self, reason: Reason | None, retry_after: float, /) -> None:
+        """Reject whoever comes, until it is called with `None`; see `sluicegate.testing`."""
 
     def _snapshot(self) -> dict[str, Any]: ...
 

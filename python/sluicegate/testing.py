@@ -6,13 +6,57 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sluicegate import _core
+from sluicegate._enums import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sluicegate._clock import Clock
+    from sluicegate._gate import Gate
 
-__all__ = ["use_clock"]
+__all__ = ["assert_idle", "rejecting", "use_clock"]
+
+
+@contextmanager
+def rejecting(
+    gate: Gate, /, reason: Reason = Reason.FULL, *, retry_after: float = 1.0
+) -> Iterator[None]:
+    """Let a gate reject whoever comes, to see what a service makes of it.
+
+    Who is in flight or in line already is not concerned.
+
+        with rejecting(gate, Reason.RATE, retry_after=30):
+            assert client.get("/").status_code == 429
+
+    Args:
+        gate: The gate.
+        reason: Why.
+        retry_after: After how many seconds it is worth coming back, from 0 to 3600.
+
+    Raises:
+        ValueError: If `retry_after` is out of its range.
+        TypeError: If `reason` is no `Reason`.
+    """
+    gate._reject(reason, retry_after)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        gate._reject(None, 0.0)  # noqa: SLF001
+
+
+def assert_idle(*gates: Gate) -> None:
+    """Assert that nothing is in flight and nobody waits: that no permit was lost.
+
+    Args:
+        gates: The gates; limiters are welcome, too.
+
+    Raises:
+        AssertionError: If something is, with the state of the gate.
+    """
+    for gate in gates:
+        snapshot = gate.snapshot()
+        if snapshot.in_flight or snapshot.waiting:
+            raise AssertionError(str(snapshot))
 
 
 @contextmanager

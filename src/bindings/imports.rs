@@ -156,6 +156,16 @@ pub(crate) fn is_queue_wait(source: &Bound<'_, PyAny>) -> PyResult<bool> {
     source.is_instance(CLASS.import(source.py(), "sluicegate.pressure", "QueueWait")?)
 }
 
+/// Only a member is a reason, and not the text that it equals.
+pub(crate) fn reason_from(value: &Bound<'_, PyAny>) -> PyResult<Reason> {
+    for known in Reason::ALL {
+        if reason(value.py(), known)?.is(value) {
+            return Ok(known);
+        }
+    }
+    Err(super::config::wrong_type("reason", "a Reason", value))
+}
+
 /// `sluicegate.Criticality`.
 pub(crate) fn criticality_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CRITICALITY: PyOnceLock<Py<PyType>> = PyOnceLock::new();

@@ -292,6 +292,20 @@ impl Gate {
         self.core.with(|state| state.is_closed())
     }
 
+    /// Reject whoever comes, until it is called with `None`; see `sluicegate.testing`.
+    #[pyo3(signature = (reason, retry_after, /))]
+    fn _reject(
+        &self,
+        reason: Option<&Bound<'_, PyAny>>,
+        retry_after: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        const RANGE: &str = "a number of seconds from 0 to 3600";
+        let span = config::seconds("retry_after", RANGE, retry_after)?;
+        let reason = reason.map(imports::reason_from).transpose()?;
+        self.core.with(|state| state.reject_all_who_come(reason.map(|reason| (reason, span))));
+        Ok(())
+    }
+
     /// The values of a snapshot, by name.
     fn _snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (snapshot, next_expiry) =

@@ -153,6 +153,8 @@ pub struct Gate<W> {
     next_drain: u64,
     departures: Departures,
     is_dry_run: bool,
+    /// For tests: why everybody is rejected.
+    forced: Option<(Reason, Duration)>,
     is_closed: bool,
     sampling: Sampling,
     shedding: Shedding,
@@ -204,6 +206,7 @@ impl<W> Gate<W> {
             next_drain: 1,
             departures: Departures::new(),
             is_dry_run: false,
+            forced: None,
             is_closed: false,
             sampling: Sampling::new(config.seed),
             shedding: Shedding::new(config.has_pressure, config.sheds_by_line),
@@ -297,7 +300,8 @@ impl<W> Gate<W> {
     /// otherwise.
     #[inline]
     pub fn admit(&mut self, now: Time, ask: &GateAsk<'_>, rate: &mut dyn Rate) -> Option<Permit> {
-        if self.is_closed || self.is_dry_run || !self.seats.is_empty() {
+        let is_open = !self.is_closed && !self.is_dry_run && self.forced.is_none();
+        if !is_open || !self.seats.is_empty() {
             return None;
         }
         let now = self.tick(now);
@@ -520,6 +524,12 @@ impl<W> Gate<W> {
         wakes
     }
 
+    /// Rejects whoever comes from now on, for that reason and with that span, whatever room
+    /// there is; for tests. `None`: no more.
+    pub fn reject_all_who_come(&mut self, with: Option<(Reason, Duration)>) {
+        self.forced = with;
+    }
+
     /// Whether it admits everybody and only counts.
     #[must_use]
     pub const fn is_dry_run(&self) -> bool {
@@ -703,6 +713,10 @@ impl<W> Gate<W> {
     ) -> Decision {
         let now = self.tick(now);
         let criticality = ask.ask.criticality;
+        if let Some((reason, span)) = self.forced {
+            let rejection = self.reject(reason, criticality);
+            return Decision::Rejected(Rejection { retry_after: Some(span), ..rejection });
+        }
         if self.is_closed {
             return Decision::Rejected(self.reject(Reason::Closed, criticality));
         }
