@@ -1,6 +1,7 @@
 //! Every Python object that is imported, in one place.
 
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -13,6 +14,25 @@ pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>>
     static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let event_loop = GET.import(py, "asyncio", "_get_running_loop")?.call0()?;
     Ok((!event_loop.is_none()).then_some(event_loop))
+}
+
+/// The name of what else runs the tasks of this thread and would be blocked with it: gevent
+/// or trio, if one of them is in use here.
+pub(crate) fn other_loop(py: Python<'_>) -> PyResult<Option<&'static str>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    // What is not imported yet runs nothing.
+    let modules = MODULES.import(py, "sys", "modules")?;
+    if let Some(hubs) = modules.get_item(intern!(py, "gevent._hub_local"))?
+        && !hubs.call_method0(intern!(py, "get_hub_if_exists"))?.is_none()
+    {
+        return Ok(Some("gevent"));
+    }
+    if let Some(trio) = modules.get_item(intern!(py, "trio.lowlevel"))?
+        && trio.call_method0(intern!(py, "in_trio_run"))?.is_truthy()?
+    {
+        return Ok(Some("trio"));
+    }
+    Ok(None)
 }
 
 /// Whether this loop runs in this thread.

@@ -330,10 +330,16 @@ fn block_for<Q: Quest + ?Sized>(
 /// A blocked event loop answers nobody, so that this is refused always and not
 /// only when it would block.
 pub(crate) fn refuse_on_event_loop(py: Python<'_>, what: &str, instead: &str) -> PyResult<()> {
-    match imports::running_loop(py)? {
-        None => Ok(()),
-        Some(_) => Err(PyRuntimeError::new_err(format!(
+    if imports::running_loop(py)?.is_some() {
+        return Err(PyRuntimeError::new_err(format!(
             "{what} would block the event loop that runs in this thread; use {instead}"
+        )));
+    }
+    match imports::other_loop(py)? {
+        None => Ok(()),
+        Some(library) => Err(PyRuntimeError::new_err(format!(
+            "{what} would block {library}, which runs in this thread; use what does not wait, such \
+             as try_acquire(), or a thread of its own"
         ))),
     }
 }
