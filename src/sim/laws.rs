@@ -31,6 +31,13 @@ fn policy() -> impl Strategy<Value = Value> {
         Just(json!("gradient2")),
         Just(json!({ "adaptive": { "wait": 0.1 } })),
         Just(json!({ "bucket": { "rate": 20, "burst": 3 } })),
+        Just(json!("gate")),
+        Just(json!({ "gate": { "limit": 2.5, "max_waiting": 3, "max_wait": 0.2 } })),
+        Just(json!({ "gate": {
+            "limit": { "aimd": { "initial": 6, "min_limit": 2 } }, "max_wait": 0.1,
+            "reserve": { "critical": 0.4 }, "rate": { "rate": 20, "burst": 3 },
+        } })),
+        Just(json!({ "gate": { "limit": 2, "max_wait": 0.1, "dry_run": true } })),
     ];
     prop::collection::vec(link, 0..4).prop_map(Value::Array)
 }
