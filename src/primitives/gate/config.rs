@@ -15,7 +15,7 @@ pub struct GateConfig {
     /// For how long one may wait, from 0 (nobody ever waits) to an hour; `None` is as
     /// long as a [`CoDelQueue`](crate::primitives::CoDelQueue) lets it. Who is of a
     /// criticality for which there is a reserve may wait for the 95th percentile of the
-    /// service time at least.
+    /// service time at least, and for twice that while the line is not standing.
     pub max_wait: Option<Duration>,
     /// What is there for the critical.
     pub reserve: Reserve,

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use crate::primitives::gradient::{Because, GradientConfig};
 use crate::primitives::limits::{Algorithm, WindowConfig};
 use crate::primitives::{
@@ -44,7 +46,9 @@ impl Limit {
     pub(super) fn new(limit: &GateLimit) -> Result<Self, ConfigError> {
         Ok(match limit {
             GateLimit::Fixed(limit) => Self::Fixed(Box::new(SemaphoreLimiter::new(*limit)?)),
-            GateLimit::Gradient(config) => Self::Gradient(Box::new(GradientLimiter::new(*config)?)),
+            GateLimit::Gradient(config) => {
+                Self::Gradient(Box::new(GradientLimiter::of_gate(*config)?))
+            }
             GateLimit::Classic(algorithm, window) => {
                 let algorithm = algorithm.as_ref().clone();
                 Self::Classic(Box::new(ClassicLimiter::new(algorithm, *window)?))
@@ -89,6 +93,13 @@ impl Limit {
             Self::Fixed(limiter) => limiter.admit(now, ask),
             Self::Gradient(limiter) => limiter.admit(now, ask),
             Self::Classic(limiter) => limiter.try_acquire(now, ask).ok(),
+        }
+    }
+
+    /// Callers give so much time.
+    pub(super) fn note_given(&mut self, given: Duration) {
+        if let Self::Gradient(limiter) = self {
+            limiter.note_given(given);
         }
     }
 

@@ -164,6 +164,8 @@ pub struct Gate<W> {
     now: Time,
     /// What of the rate is to be given back.
     owed: f64,
+    /// How much time callers give who say so, on the mean.
+    given: Option<Duration>,
     admitted: u64,
     refusals: Refusals,
     outcomes: [u64; 3],
@@ -181,6 +183,9 @@ struct Drain<W> {
     due: Option<Time>,
     waiter: Option<W>,
 }
+
+/// The weight of the callers before against that of the next.
+const MEMORY: u32 = 16;
 
 /// Tickets of those who wait for the end are told apart by this key.
 const DRAINS: u32 = u32::MAX;
@@ -214,6 +219,7 @@ impl<W> Gate<W> {
             epoch: 0,
             now: Time::ZERO,
             owed: 0.0,
+            given: None,
             admitted: 0,
             refusals: Refusals::new(config.seed),
             outcomes: [0; 3],
@@ -777,6 +783,7 @@ impl<W> Gate<W> {
         if !may_wait || self.config.is_without_line() {
             return Decision::Rejected(self.reject(Reason::Limit, criticality));
         }
+        self.note_given(ask);
         if !self.shedding.lets_wait(self.now, priority, self.queue.is_standing()) {
             // He would have come to the line, and is as much demand as who does.
             self.queue.note_comer(&ask.offer(None));
@@ -790,12 +797,26 @@ impl<W> Gate<W> {
         Decision::Line(until)
     }
 
+    /// Takes note of how much time somebody gives, if he says so.
+    #[inline]
+    fn note_given(&mut self, ask: &GateAsk<'_>) {
+        let Some(deadline) = ask.deadline else { return };
+        let given = deadline.since(self.now).min(MAX_WAIT);
+        let mean = match self.given {
+            None => given,
+            Some(before) => (before * (MEMORY - 1) + given) / MEMORY,
+        };
+        self.given = Some(mean);
+        self.limit.note_given(mean);
+    }
+
     /// Until when somebody of that criticality may wait who comes now.
     fn until(&self, criticality: Criticality) -> Option<Time> {
         let max_wait = self.config.max_wait?;
         let is_reserving = self.config.reserve.is_for(criticality);
-        let least = if is_reserving { self.queue.service().quantile() } else { Duration::ZERO };
-        Some(self.now.after(max_wait.max(least)))
+        // Half of it is what is left while the line is standing.
+        let least = 2 * self.queue.service().quantile();
+        Some(self.now.after(if is_reserving { max_wait.max(least) } else { max_wait }))
     }
 
     fn comer(&self, ask: &GateAsk<'_>) -> Comer {
@@ -861,6 +882,7 @@ impl<W> Gate<W> {
     #[inline]
     fn begin(&mut self, ask: &GateAsk<'_>) -> Option<Permit> {
         let mut permit = self.limit.admit(self.now, &ask.ask)?;
+        self.note_given(ask);
         self.queue.expire(self.now);
         // Whoever does not wait, where nobody does, says little about the line.
         let is_noted = self.waiting() > 0 || self.sampling.is_due(self.now);

@@ -1,3 +1,4 @@
+use super::crowd::{Crowd, Slots};
 use super::window::{Samples, Sums};
 use crate::primitives::Time;
 use crate::primitives::names::{Names, put};
@@ -33,6 +34,10 @@ pub(super) struct Baselines {
     places: Names,
     /// Counts windows.
     epoch: u64,
+    /// What is to show the slots behind a gate, until the rest has grown.
+    crowd: Option<Box<Crowd>>,
+    /// The most that the rest may take without a queue, until it has grown.
+    most: f64,
 }
 
 /// Whose baseline: that of the rest, or of one name.
@@ -92,7 +97,33 @@ impl Entry {
 
 impl Baselines {
     pub(super) fn new() -> Self {
-        Self { entries: vec![Entry::default()], places: Names::default(), epoch: 2 }
+        Self {
+            entries: vec![Entry::default()],
+            places: Names::default(),
+            epoch: 2,
+            crowd: None,
+            most: f64::INFINITY,
+        }
+    }
+
+    /// Looks for the slots while the baseline of the rest is young.
+    pub(super) fn look_for_slots(&mut self) {
+        self.crowd = Some(Box::default());
+    }
+
+    /// The slots, as far as what is young shows them.
+    pub(super) fn slots(&self) -> Option<Slots> {
+        self.crowd.as_ref()?.slots()
+    }
+
+    /// Whether they are looked for.
+    pub(super) const fn looks_for_slots(&self) -> bool {
+        self.crowd.is_some()
+    }
+
+    /// The baseline of the rest is no more than that while it is young.
+    pub(super) const fn bound_young(&mut self, nanos: f64) {
+        self.most = nanos;
     }
 
     /// The place of that name, made if there is room.
@@ -120,8 +151,18 @@ impl Baselines {
 
     /// Takes in a sample of what is new.
     #[inline]
-    pub(super) fn study(&mut self, now: Time, place: Group, nanos: f64, is_light: bool) {
+    pub(super) fn study(
+        &mut self,
+        now: Time,
+        place: Group,
+        nanos: f64,
+        in_flight: u64,
+        is_light: bool,
+    ) {
         let is_rest_new = self.is_young();
+        if let Some(crowd) = self.crowd.as_mut().filter(|_| is_rest_new) {
+            crowd.add(in_flight, nanos);
+        }
         for place in [Some(place), is_rest_new.then_some(Group::REST)].into_iter().flatten() {
             let Some(entry) = self.entries.get_mut(place.index()) else { continue };
             if !entry.is_grown {
@@ -138,7 +179,12 @@ impl Baselines {
     }
 
     /// Makes baselines of what was studied. The rest has one as soon as there is a sample.
+    ///
+    /// What was queued from the very beginning is taken off all of them alike.
     pub(super) fn establish(&mut self, now: Time) {
+        let slots = self.slots().filter(|_| self.is_young());
+        let most = slots.map_or(self.most, |slots| slots.alone.min(self.most));
+        let mut share = 1.0;
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let least = if index == 0 { 1 } else { ENOUGH };
             let Seed { since, all, light } = entry.seed;
@@ -147,8 +193,15 @@ impl Baselines {
             }
             let mean = if light.count >= ENOUGH_LIGHT { light.mean() } else { all.mean() };
             let span = since.map_or(0.0, |since| now.since(since).as_nanos() as f64);
+            if index == 0 && most < mean {
+                share = most / mean;
+            }
+            let mean = mean * share;
             entry.believe(mean);
             entry.is_grown = all.count >= MANY && span >= LONG_IN_LATENCIES * mean;
+        }
+        if !self.is_young() {
+            self.crowd = None;
         }
     }
 
@@ -241,7 +294,7 @@ mod tests {
         for _ in 0..count {
             let place = baselines.place(name);
             samples.add(baselines.group(place), nanos);
-            baselines.study(Time::ZERO, place, nanos, light);
+            baselines.study(Time::ZERO, place, nanos, 1, light);
         }
         baselines.establish(Time::MAX);
         baselines.learn(&samples, if light { 0.05 } else { 0.0 });
@@ -336,14 +389,14 @@ mod tests {
         // What ends first is short.
         for (now, nanos) in [(10, 10e6), (20, 20e6), (100, 90e6)] {
             for _ in 0..20 {
-                baselines.study(at(now), Group::REST, nanos, false);
+                baselines.study(at(now), Group::REST, nanos, 1, false);
             }
             baselines.establish(at(now));
         }
         assert_eq!(baselines.baseline(Group::REST), Some(40e6));
         // After 8 times as long as they take it is.
         baselines.establish(at(330));
-        baselines.study(at(331), Group::REST, 1e9, false);
+        baselines.study(at(331), Group::REST, 1e9, 1, false);
         baselines.establish(at(331));
         assert_eq!(baselines.baseline(Group::REST), Some(40e6));
     }
@@ -352,10 +405,10 @@ mod tests {
     fn what_was_admitted_first_shows_latency_without_a_queue() {
         let mut baselines = Baselines::new();
         for nanos in [1e6; 5] {
-            baselines.study(Time::ZERO, Group::REST, nanos, true);
+            baselines.study(Time::ZERO, Group::REST, nanos, 1, true);
         }
         for nanos in [9e6; 95] {
-            baselines.study(Time::ZERO, Group::REST, nanos, false);
+            baselines.study(Time::ZERO, Group::REST, nanos, 1, false);
         }
         baselines.establish(Time::MAX);
         assert_eq!(baselines.baseline(Group::REST), Some(1e6));

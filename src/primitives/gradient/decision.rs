@@ -73,7 +73,14 @@ impl Estimate {
         if tolerates {
             self.strain = Cuts::default();
         }
-        if is_light && !had_overload {
+        let is_young = self.baselines.is_young();
+        let slots = self.baselines.slots().filter(|_| is_young);
+        let most = slots.map_or(f64::INFINITY, |slots| TOLERANCE * slots.count as f64);
+        if self.limit > most {
+            // It began too high, and what is queued takes as long to go as it took to come.
+            self.resume = now.after(nanos(self.latency));
+            self.move_to(most, self.what_is_seen());
+        } else if is_light && !had_overload {
             self.hold(Cause::Light);
         } else if gradient < 1.0 && (is_reached || share >= OVERLOAD_SHARE) {
             self.cut(now, gradient, share);
@@ -92,9 +99,12 @@ impl Estimate {
             // One window may be lucky.
             let room = self.headroom.min(headroom);
             let round_trips = self.window.round_trips(now);
-            let growth = if is_light {
+            // Where there is a line more is of use only to those who are in it; up to a target
+            // it does no harm.
+            let is_for_line = self.has_line && self.config.latency_target.is_none();
+            let growth = if is_light || is_for_line && !self.window.met_no_room {
                 0.0
-            } else if self.baselines.is_young() {
+            } else if is_young && (slots.is_some() || !self.baselines.looks_for_slots()) {
                 // What is queued would be taken for the baseline.
                 step * round_trips
             } else {

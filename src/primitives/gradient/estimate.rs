@@ -14,6 +14,8 @@ const CAP: f64 = 4.0;
 /// For how long a peak counts, and for how many mean latencies.
 const PEAK: f64 = 60e9;
 const PEAK_IN_LATENCIES: f64 = 20.0;
+/// Callers give so many times as long as work takes without a queue, or more.
+const GIVEN: f64 = 4.0;
 /// A sample counts as at most so long, in nanoseconds: clocks may jump.
 const LONGEST: f64 = 4_000e9;
 
@@ -43,6 +45,8 @@ pub(super) struct Estimate {
     /// The mean latency of the last window, in nanoseconds.
     pub(super) latency: f64,
     pub(super) because: Because,
+    /// Whether whoever meets no room waits in a line before it.
+    pub(super) has_line: bool,
 }
 
 /// Who is done.
@@ -82,7 +86,20 @@ impl Estimate {
             headroom: 0.0,
             latency: 0.0,
             because: Because::initial(config.initial),
+            has_line: false,
         })
+    }
+
+    /// Begins as that of a gate, which has a line: see
+    /// [`GradientLimiter::of_gate`](super::GradientLimiter::of_gate).
+    pub(super) fn begin_of_gate(&mut self) {
+        self.has_line = true;
+        self.baselines.look_for_slots();
+    }
+
+    /// Callers give so much time.
+    pub(super) fn note_given(&mut self, given: Duration) {
+        self.baselines.bound_young(as_nanos(given) / GIVEN);
     }
 
     pub(super) const fn config(&self) -> &GradientConfig {
@@ -179,7 +196,7 @@ impl Estimate {
         };
         if let Some(nanos) = sample {
             let is_light = released.in_flight as f64 <= self.limit / 2.0;
-            self.baselines.study(now, place, nanos, is_light);
+            self.baselines.study(now, place, nanos, released.in_flight, is_light);
         }
         if let Some(test) = &mut self.test {
             if is_member == Some(true) {

@@ -55,6 +55,28 @@ impl<W> GradientLimiter<W> {
         Ok(Self { semaphore, estimate })
     }
 
+    /// The same of a gate, which has a line, and knows how much time callers give.
+    ///
+    /// If there are few slots the initial limit is above them, and under load from the first
+    /// moment on all samples are of a queue. So it looks at what samples take by what was in
+    /// flight when they began: that shows the slots, of which the limit is then at most twice as
+    /// many, and what work takes without a queue; and while none show, there is room, and the
+    /// limit may grow fast.
+    ///
+    /// # Errors
+    /// If a parameter is out of its range.
+    pub(crate) fn of_gate(config: GradientConfig) -> Result<Self, ConfigError> {
+        let mut limiter = Self::new(config)?;
+        limiter.estimate.begin_of_gate();
+        Ok(limiter)
+    }
+
+    /// Callers give so much time: what takes more than a quarter of it is taken for a queue,
+    /// until an experiment shows something else.
+    pub(crate) fn note_given(&mut self, given: Duration) {
+        self.estimate.note_given(given);
+    }
+
     /// The limit, with its fraction.
     #[must_use]
     pub const fn limit(&self) -> f64 {

@@ -12,6 +12,7 @@
 mod baseline;
 mod because;
 mod config;
+mod crowd;
 mod cuts;
 mod decision;
 mod estimate;

@@ -242,7 +242,7 @@ mod tests {
 
     fn baselines(nanos: f64) -> Baselines {
         let mut baselines = Baselines::new();
-        baselines.study(Time::ZERO, Group::REST, nanos, true);
+        baselines.study(Time::ZERO, Group::REST, nanos, 1, true);
         baselines.establish(Time::MAX);
         baselines
     }
