@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -12,7 +12,7 @@ from sluicegate import CoDelQueue, Gate, Permit, SemaphoreLimiter, TokenBucket
 
 
 @pytest.fixture(params=["gevent", "trio"])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Stand in for a library that runs in this thread, as far as one can ask it."""
     name: str = request.param
     path = {"gevent": "gevent._hub_local", "trio": "trio.lowlevel"}[name]
@@ -20,7 +20,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     module.get_hub_if_exists = object  # type: ignore[attr-defined]
     module.in_trio_run = lambda: True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, path, module)
-    yield name
+    return name
 
 
 BLOCKING: dict[str, Callable[[], object]] = {
