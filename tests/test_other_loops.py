@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sluicegate import CoDelQueue, Gate, Permit, SemaphoreLimiter, TokenBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture(params=["gevent", "trio"])
