@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::decision::Decision;
 use super::seats::{Comer, State};
-use super::{Decision, Gate, GateAsk, Rate};
+use super::{Gate, GateAsk, Rate};
 use crate::primitives::{Home, ItemId, Outcome, Permit, Ticket, Time, Wakes};
 
 /// What would have become of somebody who is at work.

@@ -1,0 +1,252 @@
+use std::time::Duration;
+
+use super::drain::DRAINS;
+use super::seats::{Grant, State};
+use super::{Gate, GateAsk};
+use crate::primitives::{
+    Ask, CLAIM_PATIENCE, Criticality, Home, ItemId, News, Permit, Rejection, Taken, Ticket, Time,
+    Wake, Wakes,
+};
+
+impl<W> Gate<W> {
+    /// Lets go what is over, and serves those in line.
+    pub(super) fn look(&mut self, now: Time, wakes: &mut Wakes<W>) {
+        let now = self.tick(now);
+        self.let_depart(now);
+        self.queue.expire(now);
+        self.hear(wakes);
+        self.serve(wakes);
+        if self.is_idle() {
+            for drain in &mut self.drains {
+                let ticket = Ticket::new(DRAINS, drain.serial);
+                let waiter = drain.waiter.take();
+                wakes.extend(waiter.map(|waiter| Wake { ticket, waiter }));
+            }
+        }
+    }
+
+    /// Puts a seat into the line.
+    pub(super) fn join(
+        &mut self,
+        ask: &GateAsk<'_>,
+        until: Option<Time>,
+        ticket: Ticket,
+        wakes: &mut Wakes<W>,
+    ) -> Result<(), Rejection> {
+        self.fit();
+        let pushed = self.queue.push(self.now, ticket.key(), &ask.offer(until));
+        self.hear(wakes);
+        match pushed {
+            Ok(item) => {
+                self.seats.enter_line(ticket.key(), item);
+                self.refusals.note_ask();
+                // Then the newest goes first, and may fit where the older ones do not.
+                if self.queue.is_standing() {
+                    self.serve(wakes);
+                }
+                Ok(())
+            }
+            Err((_, rejection)) => {
+                self.shedding.note_rejected(rejection.reason);
+                Err(self.reject(rejection.reason, rejection.criticality))
+            }
+        }
+    }
+
+    /// Lets as many wait as is of use now.
+    pub(super) fn fit(&mut self) {
+        self.queue.set_capacity(self.max_waiting());
+    }
+
+    /// Hears what the line has rejected.
+    pub(super) fn hear(&mut self, wakes: &mut Wakes<W>) {
+        while self.queue.has_news() {
+            for news in self.queue.take_news() {
+                if let News::Rejected(key, rejection) = news {
+                    self.shedding.note_rejected(rejection.reason);
+                    let rejection = self.reject(rejection.reason, rejection.criticality);
+                    if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
+                        self.seats.leave_line(home);
+                    }
+                    self.refuse(key, rejection, wakes);
+                }
+            }
+        }
+    }
+
+    pub(super) fn criticality_at(&self, key: u32) -> Criticality {
+        self.seats.at(key).map(|seat| seat.criticality).unwrap_or_default()
+    }
+
+    /// Tells somebody that he is rejected.
+    pub(super) fn refuse(&mut self, key: u32, rejection: Rejection, wakes: &mut Wakes<W>) {
+        let Some(seat) = self.seats.at_mut(key) else { return };
+        self.owed += std::mem::take(&mut seat.tokens);
+        if let State::Shadow(shadow) = &mut seat.state {
+            let is_over = shadow.refuse();
+            if is_over && let Some(ticket) = self.seats.ticket_of(key) {
+                self.seats.leave(ticket, wakes);
+            }
+            return;
+        }
+        seat.state = State::Refused(Box::new(rejection));
+        self.seats.wake(key, wakes);
+    }
+
+    /// Grants while there is room and somebody who could answer.
+    pub(super) fn serve(&mut self, wakes: &mut Wakes<W>) {
+        while let Some(&key) = self.queue.peek(self.now) {
+            self.hear(wakes);
+            let Some(seat) = self.seats.at(key) else { return };
+            let (home, criticality, cost) = (seat.home, seat.criticality, seat.cost);
+            if self.blocked.contains(&home) {
+                self.set_aside(key, wakes);
+                continue;
+            }
+            let Ok(mut ask) = Ask::new(cost) else { return };
+            ask.criticality = criticality;
+            let permit =
+                if self.is_room_for(&ask) { self.limit.admit(self.now, &ask) } else { None };
+            if let Some(permit) = permit {
+                self.grant(key, permit, wakes);
+            } else if !self.revoke_stale(wakes) {
+                break;
+            }
+        }
+        self.hear(wakes);
+    }
+
+    pub(super) fn grant(&mut self, key: u32, mut permit: Permit, wakes: &mut Wakes<W>) {
+        let Some(taken) = self.queue.pop(self.now) else {
+            // It was there a moment ago, and no time has passed.
+            self.limit.annul(self.now, permit);
+            return;
+        };
+        if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
+            self.seats.leave_line(home);
+        }
+        let work = self.queue.begin(&taken);
+        permit.operation = work.operation();
+        self.hold(&mut permit, self.criticality_at(key));
+        let is_shadow =
+            self.seats.at(key).is_some_and(|seat| matches!(seat.state, State::Shadow(_)));
+        if is_shadow {
+            self.begin_shadow(key, permit, wakes);
+        } else {
+            self.seats.grant(key, self.now, Grant { taken, permit }, wakes);
+        }
+    }
+
+    /// Ends the wait of somebody who is granted what he waits for.
+    pub(super) fn take_grant(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) -> Option<Permit> {
+        let Grant { mut permit, .. } = self.seats.revoke(ticket.key())?;
+        let waited = self.seats.leave(ticket, wakes);
+        let waited = waited.map_or(Duration::ZERO, |seat| self.now.since(seat.joined));
+        self.admitted += 1;
+        permit.started = self.now;
+        permit.waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        Some(permit)
+    }
+
+    /// Takes somebody out of the line whose home is blocked. He is woken: when he comes to
+    /// claim, it is not blocked any more.
+    pub(super) fn set_aside(&mut self, key: u32, wakes: &mut Wakes<W>) {
+        let Some(taken) = self.queue.pop(self.now) else { return };
+        if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
+            self.seats.leave_line(home);
+        }
+        self.put_aside(key, taken);
+        self.seats.wake(key, wakes);
+    }
+
+    pub(super) fn put_aside(&mut self, key: u32, taken: Taken<u32>) {
+        if let Some(seat) = self.seats.at_mut(key) {
+            seat.state = State::Aside(Box::new(taken));
+            self.aside.push(key);
+        }
+    }
+
+    /// Takes the oldest grant back if it is stale and somebody waits elsewhere; whether it
+    /// was.
+    pub(super) fn revoke_stale(&mut self, wakes: &mut Wakes<W>) -> bool {
+        let Some((key, owner, at)) = self.seats.oldest_grant() else { return false };
+        if at.after(CLAIM_PATIENCE) > self.now || !self.seats.is_line_elsewhere(owner) {
+            return false;
+        }
+        self.revoke_aside(key, owner);
+        self.seats.wake(key, wakes);
+        true
+    }
+
+    /// The same for somebody who is not in line.
+    pub(super) fn revoke_stale_for(&mut self, home: Option<Home>) -> bool {
+        let Some(home) = home else { return false };
+        let Some((key, owner, at)) = self.seats.oldest_grant() else { return false };
+        if at.after(CLAIM_PATIENCE) > self.now || owner == home {
+            return false;
+        }
+        self.revoke_aside(key, owner);
+        true
+    }
+
+    pub(super) fn revoke_aside(&mut self, key: u32, owner: Home) {
+        if let Some(Grant { taken, permit }) = self.seats.revoke(key) {
+            self.revoked += 1;
+            self.take_back(permit);
+            if !self.blocked.contains(&owner) {
+                self.blocked.push(owner);
+            }
+            self.put_aside(key, taken);
+        }
+    }
+
+    /// Notes that a home is not blocked: those of it who were set aside wait again.
+    pub(super) fn show_alive(&mut self, home: Home, wakes: &mut Wakes<W>) {
+        let Some(place) = self.blocked.iter().position(|blocked| *blocked == home) else {
+            return;
+        };
+        self.blocked.swap_remove(place);
+        let (here, elsewhere) = std::mem::take(&mut self.aside)
+            .into_iter()
+            .partition(|key| self.seats.at(*key).is_some_and(|seat| seat.home == home));
+        self.aside = elsewhere;
+        for key in here {
+            self.stand_again(key);
+        }
+        self.look(self.now, wakes);
+    }
+
+    /// Puts somebody back into the line, into his place.
+    pub(super) fn stand_again(&mut self, key: u32) {
+        let Some(seat) = self.seats.at_mut(key) else { return };
+        let nowhere = State::Waiting(ItemId::from_bits(0));
+        match std::mem::replace(&mut seat.state, nowhere) {
+            State::Aside(taken) => {
+                self.seats.enter_line(key, taken.id());
+                self.queue.put_back(*taken);
+            }
+            state => seat.state = state,
+        }
+    }
+
+    /// Lets a late claimer who is next have what those behind him elsewhere were granted and
+    /// have not claimed: whoever comes first. So homes that are all slow still make
+    /// progress.
+    pub(super) fn take_over(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) {
+        while self.queue.peek(self.now).copied() == Some(ticket.key()) {
+            let is_newest_first = self.queue.is_standing();
+            let Some(key) = self.seats.younger_grant(ticket, is_newest_first) else { return };
+            let Some(Grant { taken, permit }) = self.seats.revoke(key) else { return };
+            self.revoked += 1;
+            self.take_back(permit);
+            self.seats.enter_line(key, taken.id());
+            self.queue.put_back(taken);
+            self.look(self.now, wakes);
+        }
+    }
+
+    pub(super) fn retry_later(&mut self) {
+        let retry = self.now.after(CLAIM_PATIENCE);
+        self.retry_at = Some(self.retry_at.map_or(retry, |at| at.min(retry)));
+    }
+}
