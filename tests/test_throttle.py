@@ -350,3 +350,22 @@ def test_children_do_not_draw_alike() -> None:
         is_watched=False,
     )
     assert len(set(output.split())) == 3
+
+
+def test_the_kill_switch_lets_all_pass_and_counts() -> None:
+    run(
+        """
+        import os
+        os.environ["SLUICEGATE_DISABLED"] = "1"
+        from sluicegate import AdaptiveThrottle, Outcome, TokenBucket
+
+        throttle = AdaptiveThrottle(min_requests=0)
+        for _ in range(200):
+            assert throttle.allow()
+            throttle.record(Outcome.OVERLOAD)
+        assert throttle.rejection_probability > 0.8
+        # Quotas are not lifted.
+        bucket = TokenBucket(1)
+        assert [bucket.try_take() for _ in range(2)] == [True, False]
+        """
+    )
