@@ -483,3 +483,29 @@ fn what_falls_due_at_the_end_of_a_dry_run_leaves_nothing_behind() {
     assert_eq!(done(&mut gate, at(60), permit), [1]);
     assert_eq!(gate.next_expiry(), None, "nobody waits who could have it instead");
 }
+
+#[test]
+fn who_is_annulled_in_a_dry_run_gets_back_what_he_paid_and_no_more() {
+    let config = GateConfig {
+        limit: GateLimit::Fixed(1.0),
+        max_waiting: Some(1),
+        max_wait: Some(Duration::from_millis(100)),
+        ..GateConfig::default()
+    };
+    let mut gate = gate_with(config);
+    let _ = gate.set_dry_run(at(0), true);
+    let mut tokens = Tokens::default();
+    let mut come =
+        |gate: &mut Gate<u32>| gate.admit_in_dry_run(at(0), &critical(), true, &mut tokens).0;
+    let (runs, waits, is_rejected) = (come(&mut gate), come(&mut gate), come(&mut gate));
+    assert_eq!(gate.take_owed(), 1.0, "who would be rejected is to have his back");
+    assert!(!gate.annul_paid(at(1), is_rejected).0);
+    assert!(gate.annul_paid(at(1), waits).0, "he would have paid, and waits no more");
+    assert_eq!((gate.in_flight(), gate.waiting(), gate.take_owed()), (1, 0, 0.0));
+    let late = gate.admit_in_dry_run(at(1), &critical(), true, &mut tokens).0;
+    assert!(!gate.annul_paid(at(101), late).0, "his wait was over: it is owed to him already");
+    assert_eq!(gate.take_owed(), 1.0);
+    assert!(gate.annul_paid(at(101), runs).0);
+    assert_eq!((gate.in_flight(), gate.snapshot(at(101)).admitted), (0, 0));
+    assert!(gate.next_expiry().is_none());
+}

@@ -327,8 +327,9 @@ impl Admits for Shared<Primitive<Waiter>> {
     }
 
     fn annul(&self, py: Python<'_>, right: Right, tokens: f64) -> PyResult<()> {
-        let annulled = self.change_surely(py, |state, now| ((), state.annul(now, right))).1;
-        annulled.and(give_back(py, self, tokens))
+        let (has_paid, annulled) =
+            self.change_surely(py, |state, now| state.annul_paid(now, right));
+        annulled.and(give_back(py, self, if has_paid { tokens } else { 0.0 }))
     }
 
     fn charge(&self, py: Python<'_>, tokens: f64) -> PyResult<()> {

@@ -348,17 +348,31 @@ impl<W> Gate<W> {
 
     /// Takes back what was not used, as if it had never been given.
     pub fn annul(&mut self, now: Time, permit: Permit) -> Wakes<W> {
+        self.annul_paid(now, permit).1
+    }
+
+    /// The same, and whether what was taken of the rate for it is to be given back: not
+    /// for who would have been rejected if this were no dry run, since he has it already.
+    pub fn annul_paid(&mut self, now: Time, permit: Permit) -> (bool, Wakes<W>) {
         let mut wakes = Wakes::none();
-        if permit.epoch == self.epoch {
-            self.tick(now);
-            self.admitted = self.admitted.saturating_sub(1);
-            match permit.shadow {
-                None => self.take_back(permit),
-                Some(ticket) => self.depart(ticket, None, Outcome::Ignored),
-            }
-            self.look(now, &mut wakes);
+        if permit.epoch != self.epoch {
+            return (false, wakes);
         }
-        wakes
+        self.tick(now);
+        self.admitted = self.admitted.saturating_sub(1);
+        let has_paid = match permit.shadow {
+            None => {
+                self.take_back(permit);
+                true
+            }
+            Some(ticket) => {
+                // So that what falls due now is counted.
+                self.look(now, &mut wakes);
+                self.annul_shadow(ticket, &mut wakes)
+            }
+        };
+        self.look(now, &mut wakes);
+        (has_paid, wakes)
     }
 
     /// Counts a release that came twice; for callers whose permits are shared.

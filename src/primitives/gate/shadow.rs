@@ -43,6 +43,10 @@ impl Shadow {
         self.fate = Fate::Waiting(item);
     }
 
+    const fn is_waiting(&self) -> bool {
+        matches!(self.fate, Fate::Waiting(_))
+    }
+
     /// Returns whether nobody asks for it any more.
     pub(super) fn refuse(&mut self) -> bool {
         self.fate = Fate::Refused;
@@ -177,18 +181,32 @@ impl<W> Gate<W> {
             .collect();
         for key in shadows {
             let Some(ticket) = self.seats.ticket_of(key) else { continue };
-            let Some(seat) = self.seats.leave(ticket, wakes) else { continue };
-            let State::Shadow(shadow) = seat.state else { continue };
-            match shadow.fate {
-                Fate::Waiting(item) => {
-                    self.owed += seat.tokens;
-                    if self.queue.cancel(self.now, item).is_some() {
-                        self.seats.leave_line(NOWHERE);
-                    }
+            let is_waiting = self.seats.find(ticket).is_some_and(
+                |seat| matches!(&seat.state, State::Shadow(shadow) if shadow.is_waiting()),
+            );
+            let tokens = self.seats.find(ticket).map_or(0.0, |seat| seat.tokens);
+            self.annul_shadow(ticket, wakes);
+            self.owed += if is_waiting { tokens } else { 0.0 };
+        }
+    }
+
+    /// Takes somebody out of the shadows, wherever he would be; whether he would have paid
+    /// for it.
+    pub(super) fn annul_shadow(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) -> bool {
+        let Some(seat) = self.seats.leave(ticket, wakes) else { return false };
+        let State::Shadow(shadow) = seat.state else { return false };
+        match shadow.fate {
+            Fate::Waiting(item) => {
+                if self.queue.cancel(self.now, item).is_some() {
+                    self.seats.leave_line(NOWHERE);
                 }
-                Fate::Running(permit) => self.take_back(permit),
-                Fate::Refused => {}
+                true
             }
+            Fate::Running(permit) => {
+                self.take_back(permit);
+                true
+            }
+            Fate::Refused => false,
         }
     }
 }
