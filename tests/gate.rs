@@ -509,3 +509,17 @@ fn who_is_annulled_in_a_dry_run_gets_back_what_he_paid_and_no_more() {
     assert_eq!((gate.in_flight(), gate.snapshot(at(101)).admitted), (0, 0));
     assert!(gate.next_expiry().is_none());
 }
+
+#[test]
+fn who_has_to_wait_and_cannot_be_in_time_does_not_come_into_the_line() {
+    let mut gate = gate(1.0);
+    for turn in 0..20 {
+        let permit = enter(&mut gate, at(100 * turn), &critical());
+        done(&mut gate, at(100 * turn + 100), permit);
+    }
+    let now = at(2_000);
+    let _running = enter(&mut gate, now, &critical());
+    let hasty = GateAsk { deadline: Some(at(2_050)), ..critical() };
+    assert_eq!(rejected(&mut gate, now, &hasty), Reason::Deadline, "with nobody before him");
+    wait(&mut gate, now, &GateAsk { deadline: Some(at(2_200)), ..critical() }, 1);
+}

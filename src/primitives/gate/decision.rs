@@ -97,7 +97,7 @@ impl<W> Gate<W> {
             return Decision::Rejected(self.reject_below(level, criticality));
         }
         let until = self.until(criticality);
-        if self.queue.is_in_vain(&ask.offer(until), false) {
+        if self.queue.is_too_late(&ask.offer(until), true) {
             return Decision::Rejected(self.reject_late(ask));
         }
         Decision::Line(until)

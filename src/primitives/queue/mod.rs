@@ -205,8 +205,12 @@ impl<T> CoDelQueue<T> {
     /// Whether an item that came now could not be done in time any more, after
     /// [`expire`](Self::expire); `is_awaited` if a worker waits for it.
     pub(crate) fn is_in_vain(&self, offer: &Offer<'_>, is_awaited: bool) -> bool {
+        self.is_too_late(offer, !is_awaited && self.depth() > 0)
+    }
+
+    /// The same of who has to wait, or need not.
+    pub(crate) fn is_too_late(&self, offer: &Offer<'_>, has_to_wait: bool) -> bool {
         offer.deadline.is_some_and(|deadline| {
-            let has_to_wait = !is_awaited && self.depth() > 0;
             deadline <= self.now
                 || has_to_wait
                     && self.operations.too_late_at_for(offer.operation, deadline, self.certainty())
