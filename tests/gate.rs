@@ -523,3 +523,38 @@ fn who_has_to_wait_and_cannot_be_in_time_does_not_come_into_the_line() {
     assert_eq!(rejected(&mut gate, now, &hasty), Reason::Deadline, "with nobody before him");
     wait(&mut gate, now, &GateAsk { deadline: Some(at(2_200)), ..critical() }, 1);
 }
+
+/// What comes of many who come to a line under pressure, asked for in one step or two.
+fn under_pressure(has_attempt: bool) -> Vec<Option<Reason>> {
+    let mut gate = gate_with(GateConfig {
+        limit: GateLimit::Fixed(1.0),
+        has_pressure: true,
+        sheds_by_line: true,
+        ..GateConfig::default()
+    });
+    let _running = enter(&mut gate, at(0), &critical());
+    gate.note_pressure(2.0);
+    let come = |turn: u64| {
+        let (now, ask) = (at(10 * turn), critical());
+        if has_attempt && let (Some(answer), _) = gate.attempt(now, &ask, &mut ()) {
+            return Some(answer.expect_err("there is no room").reason);
+        }
+        match gate.acquire(now, &ask, &mut (), &mut Some(0)).0 {
+            GateAdmission::Admitted(permit) => panic!("there is no room: {permit:?}"),
+            GateAdmission::Rejected(rejection) => Some(rejection.reason),
+            GateAdmission::Waiting(ticket) => {
+                let _ = gate.cancel(now, ticket);
+                None
+            }
+        }
+    };
+    (0..200).map(come).collect()
+}
+
+#[test]
+fn who_is_asked_for_a_place_to_wait_at_is_judged_once() {
+    let answers = under_pressure(true);
+    assert_eq!(answers, under_pressure(false));
+    let waiting = answers.iter().filter(|answer| answer.is_none()).count();
+    assert!((20..180).contains(&waiting), "{waiting} of 200");
+}

@@ -101,6 +101,15 @@ impl Threshold {
         priority > self.least || (priority == self.least && self.ties.admit_one())
     }
 
+    /// Takes the last decision back, which was to admit work of this priority: it is asked
+    /// for again, and counts once.
+    pub(crate) fn retract(&mut self, priority: Priority) {
+        if priority == self.least {
+            self.ties.due -= self.ties.share;
+        }
+        self.next = self.next.checked_sub(1).unwrap_or(DECISIONS - 1);
+    }
+
     /// Whether it is time to measure the pressure and to [`update`](Self::update): 100 ms
     /// have passed since that was done.
     #[must_use]

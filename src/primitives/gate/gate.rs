@@ -220,6 +220,7 @@ impl<W> Gate<W> {
         if !self.blocked.is_empty() {
             return (None, wakes);
         }
+        let before = self.random.clone();
         let answer = match self.decide(now, ask, true, rate, &mut wakes) {
             Decision::Admitted(permit) => Some(Ok(permit)),
             Decision::Rejected(rejection) => Some(Err(rejection)),
@@ -233,6 +234,12 @@ impl<W> Gate<W> {
                     self.shedding.note_rejected(Reason::Full);
                     Some(Err(self.reject(Reason::Full, ask.ask.criticality)))
                 } else {
+                    // Asked again, it is decided once, and the same.
+                    self.random = before.clone();
+                    let Ask { criticality, .. } = ask.ask;
+                    let priority = priority_of(criticality, ask.position, &mut self.random);
+                    self.shedding.retract(priority);
+                    self.random = before;
                     None
                 }
             }

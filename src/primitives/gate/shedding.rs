@@ -70,6 +70,17 @@ impl Shedding {
         self.line.admits(now, priority)
     }
 
+    /// Forgets that somebody was let into the line who asks for it again.
+    pub(super) fn retract(&mut self, priority: Priority) {
+        if self.by_pressure {
+            self.outside.retract(priority);
+        }
+        if self.by_line {
+            self.came = self.came.saturating_sub(1);
+            self.line.retract(priority);
+        }
+    }
+
     /// Takes note that somebody found room, so that what was long ago is forgotten.
     #[inline]
     pub(super) fn note_room(&mut self, now: Time) {
