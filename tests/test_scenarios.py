@@ -79,6 +79,8 @@ def another(key: str, value: Any) -> Any:
             return value | {"nobody": "nothing" if key in {"got", "refused"} else 1}
         case int() if key.endswith("_at_least"):
             return value + 1_000_000
+        case int() if key.endswith("_at_most"):
+            return value - 1_000_000
         case _:
             return 1.0 if value == math.inf else value + 1
 

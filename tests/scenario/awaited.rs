@@ -29,7 +29,13 @@ pub trait Awaited: Sized {
 
     fn begin_step(&mut self) {}
 
-    fn act(&mut self, loops: &mut Loops<Self>, now: Time, action: &Self::Action) -> Played<Answer>;
+    /// Only what tells of a longer time moves the clock.
+    fn act(
+        &mut self,
+        loops: &mut Loops<Self>,
+        now: &mut Time,
+        action: &Self::Action,
+    ) -> Played<Answer>;
 
     /// The first step of a task. It takes the sleeper only if it has to wait.
     fn ask(
@@ -146,23 +152,12 @@ impl<S: Awaited> Subject for OnLoops<S> {
     fn act(&mut self, now: &mut Time, action: &Self::Action) -> Played<Answer> {
         match action {
             Action::OnLoops(action) => self.act_on_loops(*now, action).map(|()| "done".into()),
-            Action::Own(action) => self.subject.act(&mut self.loops, *now, action),
+            Action::Own(action) => self.subject.act(&mut self.loops, now, action),
         }
     }
 
     fn advance(&mut self, from: Time, to: Time) -> Played {
-        let mut now = from;
-        while let Some(due) = self.subject.primitive().next_expiry().filter(|&due| due <= to) {
-            now = now.max(due);
-            let wakes = self.subject.primitive_mut().expire(now, None);
-            self.loops.deliver(&mut self.subject, now, wakes, None);
-            if self.subject.primitive().next_expiry() == Some(due) {
-                return Err(format!("what was due at {due:?} is due still"));
-            }
-        }
-        let wakes = self.subject.primitive_mut().expire(to, None);
-        self.loops.deliver(&mut self.subject, to, wakes, None);
-        Ok(())
+        self.loops.advance(&mut self.subject, from, to)
     }
 
     fn fork(&mut self) -> Played {

@@ -155,7 +155,8 @@ impl Awaited for Bucket {
         &mut self.bucket
     }
 
-    fn act(&mut self, loops: &mut Loops<Self>, now: Time, action: &Action) -> Played<Answer> {
+    fn act(&mut self, loops: &mut Loops<Self>, now: &mut Time, action: &Action) -> Played<Answer> {
+        let now = *now;
         match action {
             Action::TryTake { n, on } => self.try_take(loops, now, *n, on.as_deref()),
             Action::Take { name, n, timeout: wait, cancelled, on } => {

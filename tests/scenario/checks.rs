@@ -42,6 +42,19 @@ pub fn check_least<T: Copy + PartialOrd + Debug>(
     }
 }
 
+pub fn check_most<T: Copy + PartialOrd + Debug>(
+    what: &str,
+    expected: Option<T>,
+    got: Option<T>,
+) -> Played {
+    match expected {
+        Some(expected) if got.is_none_or(|got| got > expected) => {
+            Err(format!("{what}: expected {expected:?}, got {got:?}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub fn check_answer(expected: Option<&Answer>, got: &Answer) -> Played {
     let is_as = |expected: &Answer| match (expected, got) {
         (Answer::Word(expected), Answer::Word(got)) => expected == got,

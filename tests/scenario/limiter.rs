@@ -173,7 +173,13 @@ impl<L: Limits> Awaited for Limiter<L> {
         &mut self.limiter
     }
 
-    fn act(&mut self, loops: &mut Loops<Self>, now: Time, action: &Self::Action) -> Played<Answer> {
+    fn act(
+        &mut self,
+        loops: &mut Loops<Self>,
+        now: &mut Time,
+        action: &Self::Action,
+    ) -> Played<Answer> {
+        let now = *now;
         match action {
             Action::TryAcquire { name, cost, on } => {
                 let place = loops.place(on.as_deref())?;

@@ -137,6 +137,22 @@ impl<S: Awaited> Loops<S> {
         }
     }
 
+    /// Lets happen what the passing of time brings.
+    pub fn advance(&mut self, subject: &mut S, from: Time, to: Time) -> Played {
+        let mut now = from;
+        while let Some(due) = subject.primitive().next_expiry().filter(|&due| due <= to) {
+            now = now.max(due);
+            let wakes = subject.primitive_mut().expire(now, None);
+            self.deliver(subject, now, wakes, None);
+            if subject.primitive().next_expiry() == Some(due) {
+                return Err(format!("what was due at {due:?} is due still"));
+            }
+        }
+        let wakes = subject.primitive_mut().expire(to, None);
+        self.deliver(subject, to, wakes, None);
+        Ok(())
+    }
+
     pub fn cancel(&mut self, subject: &mut S, now: Time, name: &str) -> Played {
         let Some(task) = self.tasks.get_mut(name) else {
             return Err(format!("{name} does not wait"));

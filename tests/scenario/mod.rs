@@ -7,6 +7,8 @@ mod checks;
 mod classic;
 mod codel;
 mod format;
+mod gate;
+mod gate_steps;
 mod gradient;
 mod keyed_bucket;
 mod limiter;
@@ -24,6 +26,7 @@ use awaited::OnLoops;
 use bucket::Bucket;
 use budget::Budget;
 use codel::Controller;
+use gate::Gate;
 use keyed_bucket::KeyedBucket;
 use limiter::Limiter;
 use queue::Queue;
@@ -50,6 +53,7 @@ pub fn play(text: &str) -> Result<(), String> {
         "codel" => player::play::<Controller>(file),
         "bucket" => player::play::<OnLoops<Bucket>>(file),
         "keyed_bucket" => player::play::<KeyedBucket>(file),
+        "gate" => player::play::<OnLoops<Gate>>(file),
         "queue" => player::play::<OnLoops<Queue>>(file),
         other => Err(format!("nothing to play is called {other}")),
     }

@@ -176,7 +176,8 @@ impl Awaited for Queue {
         self.refused.clear();
     }
 
-    fn act(&mut self, loops: &mut Loops<Self>, now: Time, action: &Action) -> Played<Answer> {
+    fn act(&mut self, loops: &mut Loops<Self>, now: &mut Time, action: &Action) -> Played<Answer> {
+        let now = *now;
         match action {
             Action::PutNow { item, criticality, deadline, operation, cancellable, times, on } => {
                 let place = loops.place(on.as_deref())?;

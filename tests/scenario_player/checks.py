@@ -37,6 +37,11 @@ def check_least(what: str, expected: float, got: float | None) -> None:
         raise ScenarioError(f"{what}: expected {expected!r}, got {got!r}")
 
 
+def check_most(what: str, expected: float, got: float | None) -> None:
+    if got is None or got > expected:
+        raise ScenarioError(f"{what}: expected {expected!r}, got {got!r}")
+
+
 def is_as(expected: object, got: object) -> bool:
     """Compare; decimal fractions of a file are not those of a sum."""
     match expected, got:

@@ -10,6 +10,7 @@ from scenario_player.budgets import Budget, TokenBudget
 from scenario_player.checks import ScenarioError, naming_step
 from scenario_player.classic import ALGORITHMS, Classic
 from scenario_player.codel import Controller
+from scenario_player.gate import Gate
 from scenario_player.gradient import Gradient
 from scenario_player.kinds import (
     Keys,
@@ -39,6 +40,7 @@ SUBJECTS: dict[str, type[Subject]] = {
     "token_budget": TokenBudget,
     "bucket": Bucket,
     "keyed_bucket": KeyedBucket,
+    "gate": Gate,
     "queue": Queue,
     "codel": Controller,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from scenario_player.checks import check, check_least
+from scenario_player.checks import check, check_least, check_most
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,6 +57,8 @@ class Subject:
         for what, expected in then.items():
             if what.endswith("_at_least"):
                 check_least(what, expected, cast("float | None", got[what]))
+            elif what.endswith("_at_most"):
+                check_most(what, expected, cast("float | None", got[what]))
             else:
                 check(what, expected, got[what])
 
