@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluicegate::primitives::{
     Ask, Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home,
-    Outcome, Permit, Rate, Reason, Reserve, Ticket, Time, Waitable,
+    Outcome, Permit, Rate, Reason, Rejecting, Reserve, Ticket, Time, Waitable,
 };
 
 const HERE: Home = Home(1);
@@ -557,4 +557,24 @@ fn who_is_asked_for_a_place_to_wait_at_is_judged_once() {
     assert_eq!(answers, under_pressure(false));
     let waiting = answers.iter().filter(|answer| answer.is_none()).count();
     assert!((20..180).contains(&waiting), "{waiting} of 200");
+}
+
+#[test]
+fn who_is_rejected_is_one_who_asked() {
+    let config =
+        GateConfig { limit: GateLimit::Fixed(1.0), max_waiting: Some(0), ..GateConfig::default() };
+    let mut gate = gate_with(config);
+    for _ in 0..5 {
+        let permit = enter(&mut gate, at(0), &critical());
+        assert_eq!(rejected(&mut gate, at(0), &critical()), Reason::Limit);
+        let _ = done(&mut gate, at(0), permit);
+    }
+    let tally = |event| match event {
+        Some(Rejecting::Stopped(tally)) => tally,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(gate.news(), Some(Rejecting::Began { .. })));
+    let _ = gate.expire(at(6_000), None);
+    let tally = tally(gate.news());
+    assert_eq!((tally.rejected, tally.asked), (5, 9), "of 10, the first came before it began");
 }

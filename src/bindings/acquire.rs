@@ -51,7 +51,7 @@ pub(crate) trait Admits: Station {
         operation: &Operation,
         waiter: Waiter,
     ) -> PyResult<Admission>;
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim>;
+    fn claim(&self, py: Python<'_>, asked: &Asked, ticket: Ticket) -> PyResult<Claim>;
     /// What is raised for who is not admitted.
     fn refused(
         &self,
@@ -209,8 +209,7 @@ impl Quest for Wish<'_> {
             asked.ask.home = Some(home);
             return match inner.limiter.join(py, &asked, self.operation, waiter)? {
                 Admission::Admitted(right) => {
-                    inner.right.fill(right);
-                    let right = self.limiter.admit(py, self.asked, self.operation)?;
+                    let right = self.go_on(py, inner, right)?;
                     Ok(right.map_or(Joined::Again, Joined::Gained))
                 }
                 Admission::Waiting(ticket) => Ok(Joined::Waiting(ticket)),
@@ -230,10 +229,9 @@ impl Quest for Wish<'_> {
 
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Right>> {
         if let Some(inner) = self.pending() {
-            return match inner.limiter.claim(py, ticket)? {
+            return match inner.limiter.claim(py, &inner.asked, ticket)? {
                 Claim::Admitted(right) => {
-                    inner.right.fill(right);
-                    let right = self.limiter.admit(py, self.asked, self.operation)?;
+                    let right = self.go_on(py, inner, right)?;
                     Ok(right.map_or(Claimed::Again, Claimed::Gained))
                 }
                 Claim::Waiting => Ok(Claimed::Waiting),
@@ -242,7 +240,7 @@ impl Quest for Wish<'_> {
                 }
             };
         }
-        match self.limiter.claim(py, ticket)? {
+        match self.limiter.claim(py, self.asked, ticket)? {
             Claim::Admitted(right) => Ok(Claimed::Gained(right)),
             Claim::Waiting => Ok(Claimed::Waiting),
             Claim::Rejected(refusal) => Err(self.refused(py, refusal)),
@@ -254,6 +252,20 @@ impl Wish<'_> {
     /// The inner gate, while it has not admitted.
     fn pending(&self) -> Option<&Inner> {
         self.inner.filter(|inner| !inner.right.is_there())
+    }
+
+    /// The inner gate has admitted: asks the other one.
+    fn go_on(&self, py: Python<'_>, inner: &Inner, right: Right) -> PyResult<Option<Right>> {
+        inner.right.fill(right);
+        let admitted = self.limiter.admit(py, self.asked, self.operation);
+        if admitted.is_err()
+            && let Some(right) = inner.right.take()
+        {
+            // Before anybody asks again whose ticket this is: by its number it may be that
+            // of somebody else at the other gate.
+            inner.limiter.annul(py, right, inner.asked.tokens)?;
+        }
+        admitted
     }
 
     fn refused(&self, py: Python<'_>, refusal: Refusal) -> PyErr {

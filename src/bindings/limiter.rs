@@ -144,8 +144,10 @@ impl BaseLimiter {
         self.owner.set(py, gate.clone_ref(py)).map_err(|_| self.given_away(py))
     }
 
+    /// # Errors
+    /// If it belongs to a gate.
     #[inline]
-    fn refuse_if_given_away(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn refuse_if_given_away(&self, py: Python<'_>) -> PyResult<()> {
         if self.owner.get(py).is_none() { Ok(()) } else { Err(self.given_away(py)) }
     }
 
@@ -330,7 +332,7 @@ impl<P: Limits> Admits for Shared<P> {
         Err(error)
     }
 
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim> {
+    fn claim(&self, py: Python<'_>, _asked: &Asked, ticket: Ticket) -> PyResult<Claim> {
         let (claim, delivered) = self.change_surely(py, |state, now| state.claim(now, ticket));
         let Err(error) = delivered else {
             return Ok(claim);

@@ -93,13 +93,16 @@ impl<'a> Charged<'a> {
 impl Rate for Charged<'_> {
     fn take(&mut self, now: Time, tokens: f64) -> Result<(), Duration> {
         let Some(bucket) = self.bucket else { return Ok(()) };
-        // More than the burst, or nothing, was asked for before the burst was changed.
+        // It was nothing that is asked for.
         let Ok(ask) = TokenAsk::new(tokens) else { return Ok(()) };
         let now = self.at.unwrap_or(now);
         bucket.with(|state| match state.try_take(now, &ask) {
             Ok(true) => Ok(()),
             Ok(false) => Err(state.retry_after(now, &ask).unwrap_or(Duration::MAX)),
-            Err(_) => Err(Duration::MAX),
+            // More than the burst, which was lowered since: when all is there that can be.
+            Err(_) => Err(TokenAsk::new(state.burst())
+                .and_then(|all| state.retry_after(now, &all))
+                .unwrap_or_default()),
         })
     }
 
@@ -265,11 +268,11 @@ impl Admits for Shared<Primitive<Waiter>> {
         })
     }
 
-    fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claim> {
+    fn claim(&self, py: Python<'_>, asked: &Asked, ticket: Ticket) -> PyResult<Claim> {
         let (claim, delivered) = self.change_surely(py, |state, now| state.claim(now, ticket));
         if let Err(error) = delivered {
             if let GateClaim::Admitted(right) = claim {
-                self.annul(py, right, 0.0)?;
+                self.annul(py, right, asked.tokens)?;
             }
             return Err(error);
         }

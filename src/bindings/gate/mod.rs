@@ -55,7 +55,7 @@ impl Gate {
 impl Gate {
     #[new]
     #[pyo3(
-        signature = (limit = None, *, name = None, max_waiting = None, max_wait = None, reserve = None, rate = None, pressure = None, classify = None, dry_run = false, clock = None),
+        signature = (limit = None, *, name = None, max_waiting = None, max_wait = None, reserve = None, rate = None, pressure = None, classify = None, dry_run = Given::NOTHING, clock = None),
         text_signature = "(limit=None, *, name=None, max_waiting=None, max_wait=None, reserve=None, rate=None, pressure=None, classify=None, dry_run=False, clock=None)"
     )]
     #[allow(clippy::too_many_arguments)] // the keywords of a constructor
@@ -69,7 +69,7 @@ impl Gate {
         rate: Option<&Bound<'_, PyAny>>,
         pressure: Option<&Bound<'_, PyAny>>,
         classify: Option<&Bound<'_, PyAny>>,
-        dry_run: bool,
+        dry_run: Given<'_, '_>,
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let pressures = Pressures::new(py, pressure)?;
@@ -83,7 +83,8 @@ impl Gate {
             seed: RandomState::new().build_hasher().finish(),
         };
         let mut primitive = Primitive::new(config)?;
-        let _ = primitive.set_dry_run(Time::ZERO, dry_run);
+        let dry_run = dry_run.get().map(|flag| config::flag("dry_run", flag)).transpose()?;
+        let _ = primitive.set_dry_run(Time::ZERO, dry_run == Some(true));
         let around = Around {
             rate: bucket_of(rate)?,
             classify: config::hook("classify", classify)?,
@@ -208,12 +209,13 @@ impl Gate {
         limit: Option<&Bound<'_, PyAny>>,
         max_waiting: Option<&Bound<'_, PyAny>>,
         max_wait: Option<&Bound<'_, PyAny>>,
-        dry_run: Option<bool>,
+        dry_run: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         const LIMIT: &str = "a number from 0 (admits nobody) to 1e9";
         let limit = limit.map(|limit| config::number("limit", LIMIT, limit)).transpose()?;
         let max_waiting = config::integer_or_none("max_waiting", MAX_WAITING, max_waiting)?;
         let max_wait = seconds_or_none(max_wait)?;
+        let dry_run = dry_run.map(|flag| config::flag("dry_run", flag)).transpose()?;
         let (updated, delivered) = self.core.change(py, |state, now| {
             let mut wakes = match state.update(now, limit, max_waiting, max_wait) {
                 Ok(wakes) => wakes,

@@ -13,6 +13,9 @@ use crate::primitives::Time;
 /// How often they are asked.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What is beyond is no more; so that a snapshot is JSON.
+const MOST: f64 = 1e9;
+
 /// The sources of pressure of a gate, which are asked outside of its lock.
 #[derive(Default)]
 pub(crate) struct Pressures {
@@ -98,8 +101,9 @@ impl Pressures {
                 }
                 Err(error) => return Err(error),
             };
+            // What is no number says nothing; what is infinite is as high as can be.
+            let said = if said.is_nan() { 0.0 } else { said.clamp(-MOST, MOST) };
             source.said.store(said.to_bits(), Ordering::Relaxed);
-            // What is no number is not the highest.
             highest = highest.max(said);
         }
         gate.with(|state| state.note_pressure(highest));

@@ -168,7 +168,14 @@ impl<W> Gate<W> {
         Some(permit)
     }
 
+    /// Rejects somebody who comes.
     pub(super) fn reject(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
+        self.refusals.note_ask();
+        self.reject_waiter(reason, criticality)
+    }
+
+    /// The same for somebody who was in line, and is counted as one who came.
+    pub(super) fn reject_waiter(&mut self, reason: Reason, criticality: Criticality) -> Rejection {
         let retry_after = self.refusals.note(self.now, reason, criticality);
         Rejection { retry_after, ..self.rejection(reason, criticality) }
     }

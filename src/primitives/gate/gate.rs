@@ -7,13 +7,13 @@ use super::refusals::Refusals;
 use super::sampling::Sampling;
 use super::seats::{Seats, State};
 use super::shadow::Departures;
-use super::shedding::Shedding;
+use super::shedding::{Shedding, priority_of};
 use super::{GateAdmission, GateAsk, GateClaim, GateConfig, GateSnapshot, Rate};
 use crate::primitives::gradient::{Because, GradientConfig};
 use crate::primitives::random::Random;
 use crate::primitives::{
-    CoDelQueue, ConfigError, Criticality, Home, Outcome, Permit, QueueConfig, Reason, Rejecting,
-    Rejection, Ticket, Time, Wakes,
+    Ask, CoDelQueue, ConfigError, Criticality, Home, Outcome, Permit, QueueConfig, Reason,
+    Rejecting, Rejection, Ticket, Time, Wakes,
 };
 
 /// A limit, a waiting line, deadlines, criticality, a reserve and a rate behind one call.
@@ -451,7 +451,7 @@ impl<W> Gate<W> {
         self.is_closed = true;
         self.queue.reject_all(self.now, Reason::Closed);
         for key in std::mem::take(&mut self.aside) {
-            let rejection = self.reject(Reason::Closed, self.criticality_at(key));
+            let rejection = self.reject_waiter(Reason::Closed, self.criticality_at(key));
             self.refuse(key, rejection, &mut wakes);
         }
         self.look(now, &mut wakes);

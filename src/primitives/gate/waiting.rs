@@ -64,7 +64,7 @@ impl<W> Gate<W> {
             for news in self.queue.take_news() {
                 if let News::Rejected(key, rejection) = news {
                     self.shedding.note_rejected(rejection.reason);
-                    let rejection = self.reject(rejection.reason, rejection.criticality);
+                    let rejection = self.reject_waiter(rejection.reason, rejection.criticality);
                     if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
                         self.seats.leave_line(home);
                     }
