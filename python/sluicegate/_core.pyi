@@ -7,7 +7,6 @@ from typing_extensions import disjoint_base
 from sluicegate._classify import Classify
 from sluicegate._clock import Clock
 from sluicegate._enums import Criticality, Outcome, Reason
-from sluicegate.pressure import Pressure
 
 __all__ = [
     "Acquire",
@@ -283,7 +282,7 @@ class Gate:
         max_wait: float | None = None,
         reserve: Mapping[Criticality, float] | None = None,
         rate: TokenBucket | None = None,
-        pressure: Sequence[Pressure] | None = None,
+        pressure: Sequence[Callable[[], float]] | None = None,
         classify: Classify | None = None,
         dry_run: bool = False,
         clock: Clock | None = None,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sluicegate._clock import Clock
     from sluicegate._core import Acquire, Permit
     from sluicegate._limiter import BaseLimiter
-    from sluicegate.pressure import Pressure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +138,9 @@ class Gate(_core.Gate):
             all but one unit where the limit is 4 or more.
         rate: A bucket of which each admission takes `tokens`; may be shared by several gates.
         pressure: What the less critical are shed by, see `sluicegate.pressure`: sources of pressure
-            such as `loop_lag()` reject them whatever room there is, and `queue_wait()` those whom
-            the line would reject in the end, for the same callers to be rejected for a while.
+            such as `loop_lag()`, or functions of your own, reject them whatever room there is,
+            and `queue_wait()` those whom the line would reject in the end, for the same callers to
+            be rejected for a while.
             `None`, and `()`: nothing.
         classify: What an exception that ends a block says about load; default: `TimeoutError` is
             OVERLOAD, all else IGNORED.
@@ -165,7 +165,7 @@ class Gate(_core.Gate):
         max_wait: float | None = None,
         reserve: Mapping[Criticality, float] | None = None,
         rate: TokenBucket | None = None,
-        pressure: Sequence[Pressure] | None = None,
+        pressure: Sequence[Callable[[], float]] | None = None,
         classify: Classify | None = None,
         dry_run: bool = False,
         clock: Clock | None = None,
@@ -212,6 +212,7 @@ class Gate(_core.Gate):
         if max_waiting is not None and not max_waiting.is_integer():
             msg = f"{prefix}MAX_WAITING must be an integer, got {max_waiting}"
             raise ValueError(msg)
+        max_wait = _number(prefix + "MAX_WAIT")
         dry_run = os.environ.get(prefix + "DRY_RUN", "0")
         if dry_run not in ("0", "1", ""):
             msg = f"{prefix}DRY_RUN must be 1 or 0, got {dry_run!r}"
@@ -221,7 +222,7 @@ class Gate(_core.Gate):
                 limit,
                 name=os.environ.get(prefix + "NAME") or None,
                 max_waiting=None if max_waiting is None else int(max_waiting),
-                max_wait=_number(prefix + "MAX_WAIT"),
+                max_wait=max_wait,
                 dry_run=dry_run == "1",
             )
         except ValueError as error:

@@ -37,6 +37,10 @@ def rejecting(
         ValueError: If `retry_after` is out of its range.
         TypeError: If `reason` is no `Reason`.
     """
+    given: object = reason
+    if not isinstance(given, Reason):
+        msg = f"reason must be a Reason, got {given!r:.100}"
+        raise TypeError(msg)
     gate._reject(reason, retry_after)  # noqa: SLF001
     try:
         yield

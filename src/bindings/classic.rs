@@ -208,17 +208,18 @@ impl ClassicLimiter {
     /// it.
     #[pyo3(signature = (*, min_limit = None, max_limit = None))]
     fn update(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         min_limit: Option<&Bound<'_, PyAny>>,
         max_limit: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        slf.as_super().get().refuse_if_given_away(py)?;
         let min_limit = integer_or_none("min_limit", ranges::LIMIT, min_limit)?;
         let max_limit = integer_or_none("max_limit", ranges::MAX_LIMIT, max_limit)?;
         if min_limit.is_none() && max_limit.is_none() {
             return Ok(());
         }
-        let (updated, delivered) = self.core.change(py, |state, now| {
+        let (updated, delivered) = this.core.change(py, |state, now| {
             let (least, most) = state.algorithm().estimate().range();
             match state.update(now, min_limit.unwrap_or(least), max_limit.unwrap_or(most)) {
                 Ok(wakes) => (Ok(()), wakes),

@@ -43,6 +43,14 @@ pub(crate) fn number(parameter: &str, range: &str, value: &Bound<'_, PyAny>) -> 
     }
 }
 
+/// True or false, and nothing that only counts as such.
+pub(crate) fn flag(parameter: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match value.cast::<PyBool>() {
+        Ok(flag) => Ok(flag.is_true()),
+        Err(_) => Err(wrong_type(parameter, "True or False", value)),
+    }
+}
+
 /// A string.
 pub(crate) fn text(
     parameter: &str,

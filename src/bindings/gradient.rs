@@ -49,12 +49,13 @@ impl GradientLimiter {
     /// Change what is given; `None` leaves it as it is.
     #[pyo3(signature = (*, min_limit = None, max_limit = None, latency_target = None))]
     fn update(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         min_limit: Option<&Bound<'_, PyAny>>,
         max_limit: Option<&Bound<'_, PyAny>>,
         latency_target: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        slf.as_super().get().refuse_if_given_away(py)?;
         if min_limit.is_none() && max_limit.is_none() && latency_target.is_none() {
             return Ok(());
         }
@@ -64,7 +65,7 @@ impl GradientLimiter {
         let min_limit = number("min_limit", ranges::MIN_LIMIT, min_limit)?;
         let max_limit = number("max_limit", ranges::MAX_LIMIT, max_limit)?;
         let latency_target = target(latency_target)?;
-        let (updated, delivered) = self.core.change(py, |state, now| {
+        let (updated, delivered) = this.core.change(py, |state, now| {
             let config = *state.config();
             let (least, most) =
                 (min_limit.unwrap_or(config.min_limit), max_limit.unwrap_or(config.max_limit));

@@ -37,12 +37,14 @@ impl SemaphoreLimiter {
 
     /// Change the limit: from 0, which admits nobody, to 1e9.
     #[pyo3(signature = (*, limit = None))]
-    fn update(&self, py: Python<'_>, limit: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn update(slf: &Bound<'_, Self>, limit: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        slf.as_super().get().refuse_if_given_away(py)?;
         let Some(limit) = limit else { return Ok(()) };
         let range = "a number from 0 (admits nobody) to 1e9";
         let limit = config::number("limit", range, limit)?;
         let (updated, delivered) =
-            self.core.change(py, |state, now| match state.update(now, limit) {
+            this.core.change(py, |state, now| match state.update(now, limit) {
                 Ok(wakes) => (Ok(()), wakes),
                 Err(error) => (Err(error), Wakes::none()),
             })?;

@@ -1,0 +1,348 @@
+"""What a gate is made of: what cannot be is refused, by parameter, value and range."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import OrderedDict
+from dataclasses import asdict
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from sluicegate import (
+    Criticality,
+    Gate,
+    GradientLimiter,
+    ManualClock,
+    Outcome,
+    Permit,
+    Reason,
+    SemaphoreLimiter,
+    TokenBucket,
+)
+from sluicegate.classic import ClassicLimiter, Vegas
+
+pytestmark = pytest.mark.timeout(20)
+NAN, INF = math.nan, math.inf
+C = Criticality
+
+LIMIT = "limit must be a number above 0 and at most 1e9"
+MAX_WAITING = "max_waiting must be an integer from 0 to 1e9, or None (automatic)"
+MAX_WAIT = "max_wait must be a number of seconds from 0 to 3600, or None (automatic)"
+RESERVE = "reserve must be a mapping of Criticality to a share from 0 to 1, or None"
+SHARES = "reserve must be shares from 0 to 1, of 1 at most together"
+PRESSURE = "pressure must be a sequence of pressures, or None"
+
+
+async def later(_: object) -> Outcome:
+    return Outcome.SUCCESS
+
+
+WRONG: list[tuple[str, Any, type[Exception], str]] = [
+    *(("limit", value, ValueError, LIMIT) for value in (0, -1, NAN, INF, 1e10, 10**400)),
+    *(("limit", value, TypeError, LIMIT) for value in ("64", True, 2j, [4], object())),
+    ("limit", Gate(1), TypeError, "limit must be a limiter and not a Gate"),
+    *(("max_waiting", value, ValueError, MAX_WAITING) for value in (-1, 10**9 + 1, 2**70)),
+    *(("max_waiting", value, TypeError, MAX_WAITING) for value in (1.0, "1", True, object())),
+    *(("max_wait", value, ValueError, MAX_WAIT) for value in (-1, -1e-9, NAN, INF, 3601)),
+    *(("max_wait", value, TypeError, MAX_WAIT) for value in ("1", True, object())),
+    *(("reserve", {C.CRITICAL: value}, ValueError, SHARES) for value in (-0.1, 1.1, NAN, INF)),
+    ("reserve", {C.CRITICAL: 0.6, C.CRITICAL_PLUS: 0.6}, ValueError, SHARES),
+    *(("reserve", {C.CRITICAL: value}, TypeError, RESERVE) for value in ("1", True, None)),
+    *(("reserve", value, TypeError, RESERVE) for value in (0.2, [C.CRITICAL], {2: 0.2}, {"a": 1})),
+    *(
+        ("rate", value, TypeError, "rate must be a TokenBucket, or None")
+        for value in (100, "100", TokenBucket, SemaphoreLimiter(1))
+    ),
+    *(("pressure", value, TypeError, PRESSURE) for value in (1, lambda: 1.0)),
+    *(
+        ("pressure", [value], TypeError, "pressure must be callables that return a number")
+        for value in (1, "cpu", later, float)
+    ),
+    *(
+        ("classify", value, TypeError, "classify must be callable and not async, or None")
+        for value in (1, "classify", later)
+    ),
+    *(
+        ("dry_run", value, TypeError, "dry_run must be True or False")
+        for value in (0, 1, "1", None, object())
+    ),
+    *(("clock", value, TypeError, "clock must be an object with a method now()") for value in (5,)),
+    *(("name", value, TypeError, "name must be a string or None") for value in (5, b"api", True)),
+]
+
+
+@pytest.mark.parametrize(("parameter", "value", "kind", "text"), WRONG)
+def test_what_cannot_be(parameter: str, value: Any, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match="^" + re.escape(text)):
+        Gate(**{parameter: value})
+
+
+def test_a_wait_in_milliseconds_is_asked_about() -> None:
+    with pytest.raises(ValueError, match="seconds, not milliseconds\\?"):
+        Gate(max_wait=5000)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"limt": 2}, {"timeout": 2}, {"limit": 1, "latency_target": 2}]
+)
+def test_an_unknown_parameter(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        Gate(**arguments)
+    with pytest.raises(TypeError):
+        Gate(2, "api")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"limit": 0.25},
+        {"limit": Decimal("2.5")},
+        {"limit": 10**9},
+        {"max_waiting": 0},
+        {"max_waiting": 10**9},
+        {"max_wait": 0},
+        {"max_wait": 3600},
+        {"reserve": {}},
+        {"reserve": {C.CRITICAL: 1}},
+        {"reserve": OrderedDict({C.CRITICAL: 0.2, C.CRITICAL_PLUS: 0.1})},
+        {"reserve": MappingProxyType({C.CRITICAL: Decimal("0.2")})},
+        {"pressure": ()},
+        {"pressure": [lambda: 1]},
+        {"pressure": iter([lambda: 1])},
+        {"dry_run": True},
+        {"name": ""},
+    ],
+)
+def test_what_can_be(options: dict[str, Any]) -> None:
+    gate = Gate(**options, clock=ManualClock())
+    with gate.acquire():
+        assert gate.in_flight == 1
+    assert gate.snapshot().outcomes == {Outcome.SUCCESS: 1}
+
+
+# The limit
+
+
+@pytest.mark.parametrize(
+    "limiter",
+    [SemaphoreLimiter(7), GradientLimiter(initial=7), ClassicLimiter(Vegas(initial=7))],
+)
+def test_a_limiter_is_taken_over(limiter: Any) -> None:
+    gate = Gate(limiter, name="api")
+    assert gate.limit == 7
+    for method in ("try_acquire", "acquire", "acquire_sync", "update"):
+        with pytest.raises(RuntimeError, match='belongs to gate "api": acquire and update there'):
+            getattr(limiter, method)()
+    permits = [gate.try_acquire() for _ in range(7)]
+    assert all(permits)
+    assert gate.try_acquire().reason is Reason.LIMIT  # type: ignore[union-attr]
+    for permit in permits:
+        assert isinstance(permit, Permit)
+        permit.release()
+    with pytest.raises(RuntimeError, match='belongs to gate "api"'):
+        Gate(limiter, name="other")
+    assert gate.limit >= 1
+
+
+@pytest.mark.parametrize("limiter", [SemaphoreLimiter(7), GradientLimiter(initial=7)])
+def test_a_limiter_in_use_is_not_taken_over(limiter: Any) -> None:
+    with limiter.acquire(), pytest.raises(ValueError, match=r"not in use yet.*1 in flight"):
+        Gate(limiter)
+    assert Gate(limiter).limit == 7
+
+
+def test_a_gate_that_cannot_be_takes_nothing_over() -> None:
+    limiter: Any = SemaphoreLimiter(7)
+    bad: Any
+    for bad in ({"max_wait": -1}, {"clock": 5}, {"name": 5}, {"classify": 5}):
+        with pytest.raises((ValueError, TypeError)):
+            Gate(limiter, **bad)
+    with limiter.acquire():
+        pass
+
+
+def test_a_subclass_of_a_number_and_of_a_gate() -> None:
+    class Mine(Gate):
+        extra = 5
+
+    gate = Mine(2, name="mine")
+    assert (gate.extra, gate.limit) == (5, 2.0)
+    assert repr(gate) == "<Mine 'mine': limit 2, 0 in flight, 0 waiting>"
+    assert isinstance(Mine.from_env(), Mine)
+
+
+def test_without_a_limit_it_follows_latency() -> None:
+    gate = Gate()
+    assert gate.limit == 20
+    assert gate.snapshot().limit_because
+    gate.update(limit=5)
+    assert gate.limit == 5
+
+
+def test_names() -> None:
+    names = {Gate().name for _ in range(3)}
+    assert len(names) == 3
+    assert all(re.fullmatch(r"gate(-\d+)?", name) for name in names)
+    assert Gate(name="api").name == "api"
+    gate = Gate(1, name="quote ' and \" and ünï")
+    assert gate.name in repr(gate) or repr(gate.name) in repr(gate)
+    assert gate.name in str(gate.snapshot())
+
+
+def test_nothing_of_it_can_be_set() -> None:
+    gate = Gate(2)
+    for name in ("limit", "in_flight", "waiting", "saturation", "name", "closed", "other"):
+        with pytest.raises(AttributeError):
+            setattr(gate, name, 1)
+
+
+# Update
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "kind", "text"),
+    [
+        *(
+            ("limit", value, kind, "limit must be a number from 0 (admits nobody) to 1e9")
+            for value, kind in [(-1, ValueError), (NAN, ValueError), ("1", TypeError)]
+        ),
+        *((p, value, kind, text) for p, value, kind, text in WRONG if p.startswith("max_")),
+        *(row for row in WRONG if row[0] == "dry_run" and row[1] is not None),
+    ],
+)
+def test_an_update_that_cannot_be_changes_nothing(
+    parameter: str, value: Any, kind: type[Exception], text: str
+) -> None:
+    gate = Gate(3, max_waiting=5, max_wait=0.5)
+    before = gate.snapshot()
+    others: dict[str, Any] = {"limit": 9, "max_waiting": 9, "max_wait": 0.9, "dry_run": True}
+    with pytest.raises(kind, match="^" + re.escape(text)):
+        gate.update(**(others | {parameter: value}))
+    assert gate.snapshot() == before
+
+
+def test_an_update_holds_from_now_on() -> None:
+    gate = Gate(2, clock=ManualClock())
+    permits = [gate.acquire_sync(), gate.acquire_sync()]
+    gate.update(limit=4)
+    permits += [gate.acquire_sync(), gate.acquire_sync()]
+    gate.update(limit=2)
+    gate.update()
+    gate.update(limit=None, max_waiting=None, max_wait=None, dry_run=None)
+    assert (gate.limit, gate.in_flight, gate.saturation) == (2.0, 4, 2.0)
+    gate.update(max_waiting=3, max_wait=0.25)
+    snapshot = gate.snapshot()
+    assert (snapshot.max_waiting, snapshot.wait_bound) == (3, 0.25)
+    gate.update(max_waiting=0)
+    assert (gate.snapshot().max_waiting, gate.snapshot().wait_bound) == (0, 0.0)
+    gate.update(limit=0)
+    for permit in permits:
+        permit.release()
+    assert not gate.try_acquire()
+    assert gate.saturation == 1.0
+    gate.update(limit=1)
+    gate.acquire_sync().release()
+
+
+# The environment
+
+
+def test_from_env_reads_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "LIMIT": "64",
+        "MAX_WAITING": "5",
+        "MAX_WAIT": "0.5",
+        "DRY_RUN": "1",
+        "NAME": "api",
+    }.items():
+        monkeypatch.setenv("SLUICEGATE_" + name, value)
+    snapshot = Gate.from_env().snapshot()
+    assert (snapshot.limit, snapshot.max_waiting, snapshot.wait_bound) == (64.0, 5, 0.5)
+    assert (snapshot.dry_run, snapshot.name) == (True, "api")
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_what_is_not_set_is_automatic(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    for name in ("LIMIT", "LATENCY_TARGET", "MAX_WAITING", "MAX_WAIT", "DRY_RUN", "NAME"):
+        if value is None:
+            monkeypatch.delenv("SLUICEGATE_" + name, raising=False)
+        else:
+            monkeypatch.setenv("SLUICEGATE_" + name, value)
+    snapshot, plain = Gate.from_env().snapshot(), Gate().snapshot()
+    assert snapshot.limit == plain.limit
+    assert snapshot.max_waiting == plain.max_waiting
+    assert snapshot.wait_bound == plain.wait_bound
+    assert snapshot.dry_run is False
+
+
+def test_from_env_with_a_target_and_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_LATENCY_TARGET", "0.25")
+    monkeypatch.setenv("SLUICEGATE_LIMIT", "7")
+    assert Gate.from_env("API_").limit == 20
+    assert Gate.from_env().limit == 7
+    monkeypatch.setenv("API_LIMIT", "7")
+    with pytest.raises(ValueError, match=r"^API_LIMIT and API_LATENCY_TARGET exclude each other"):
+        Gate.from_env("API_")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LIMIT", "0"),
+        ("LIMIT", "-1"),
+        ("LIMIT", "nan"),
+        ("LIMIT", "many"),
+        ("LIMIT", "1e10"),
+        ("LATENCY_TARGET", "0"),
+        ("LATENCY_TARGET", "fast"),
+        ("MAX_WAITING", "-1"),
+        ("MAX_WAITING", "1.5"),
+        ("MAX_WAITING", "nan"),
+        ("MAX_WAITING", "inf"),
+        ("MAX_WAITING", "1e300"),
+        ("MAX_WAIT", "-1"),
+        ("MAX_WAIT", "5000"),
+        ("MAX_WAIT", "0,5"),
+        ("DRY_RUN", "yes"),
+        ("DRY_RUN", "2"),
+    ],
+)
+def test_a_variable_that_cannot_be_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("SLUICEGATE_" + name, value)
+    with pytest.raises(ValueError, match=f"^SLUICEGATE_{name} ") as error:
+        Gate.from_env()
+    assert "got" in str(error.value)
+
+
+# What it says
+
+
+def test_a_snapshot_is_json_and_one_line() -> None:
+    clock = ManualClock()
+    gate = Gate(2.5, name="api", pressure=[lambda: 0.5], max_waiting=3, max_wait=0.25, clock=clock)
+    with gate.acquire(2):
+        gate.try_acquire()
+        snapshot = gate.snapshot()
+    assert (snapshot.name, snapshot.limit, snapshot.limit_because) == ("api", 2.5, "fixed")
+    assert (snapshot.in_flight, snapshot.waiting, snapshot.saturation) == (2, 0, 0.8)
+    assert (snapshot.admitted, snapshot.rejected) == (1, {Reason.LIMIT: 1})
+    assert (snapshot.max_waiting, snapshot.wait_bound) == (3, 0.25)
+    assert (snapshot.dry_run, snapshot.disabled, snapshot.closed) == (False, False, False)
+    assert snapshot.threshold is Criticality.SHEDDABLE
+    values = json.loads(json.dumps(asdict(snapshot), allow_nan=False))
+    assert values["rejected"] == {"limit": 1}
+    (pressure,) = values["pressure"].values()
+    assert pressure == 0.5
+    assert str(snapshot) == "api: limit 2.5 (fixed) | 2 in flight | 0/3 waiting | 1 rejected"
+    gate.close()
+    gate.update(dry_run=True)
+    assert str(gate.snapshot()).endswith("| 1 rejected | closed | dry run: all are admitted")
+    assert repr(gate) == "<Gate 'api': limit 2.5, 0 in flight, 0 waiting>"
