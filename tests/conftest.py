@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import limiters
 import sluicegate
 
 
@@ -22,3 +23,9 @@ def pytest_sessionstart() -> None:
 def scale() -> float:
     """Multiply the counts of randomised tests: 1 in full, a tenth otherwise."""
     return 1.0 if os.environ.get("SLUICEGATE_TEST_FULL") == "1" else 0.1
+
+
+@pytest.fixture(params=list(limiters.KINDS))
+def new(request: pytest.FixtureRequest) -> limiters.New:
+    """Make a limiter, or a gate."""
+    return limiters.KINDS[request.param]

@@ -6,12 +6,15 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from event_loops import KINDS, run_on
-from sluicegate import Acquire, Permit, SemaphoreLimiter
+from sluicegate import Acquire, Permit
+
+if TYPE_CHECKING:
+    from limiters import Limiter, New
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -25,15 +28,15 @@ def run(request: pytest.FixtureRequest) -> Run[Any]:
     return functools.partial(run_on, request.param)
 
 
-def take(limiter: SemaphoreLimiter, cost: int = 1) -> Permit:
+def take(limiter: Limiter, cost: int = 1) -> Permit:
     permit = limiter.try_acquire(cost)
     assert isinstance(permit, Permit)
     return permit
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_wait_for_and_gather_take_it(run: Run[None], is_full: bool) -> None:
-    limiter = SemaphoreLimiter(3)
+def test_wait_for_and_gather_take_it(new: New, run: Run[None], is_full: bool) -> None:
+    limiter = new(3)
 
     async def main() -> None:
         other = take(limiter, 3) if is_full else None
@@ -52,8 +55,8 @@ def test_wait_for_and_gather_take_it(run: Run[None], is_full: bool) -> None:
     run(main())
 
 
-def test_wait_for_gives_up_in_time(run: Run[None]) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_wait_for_gives_up_in_time(new: New, run: Run[None]) -> None:
+    limiter = new(1)
 
     async def main() -> None:
         with take(limiter):
@@ -67,8 +70,8 @@ def test_wait_for_gives_up_in_time(run: Run[None]) -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_it_is_awaited_once(run: Run[None], is_full: bool) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_it_is_awaited_once(new: New, run: Run[None], is_full: bool) -> None:
+    limiter = new(1)
 
     async def main() -> None:
         other = take(limiter) if is_full else None
@@ -96,8 +99,8 @@ def test_it_is_awaited_once(run: Run[None], is_full: bool) -> None:
 
 
 @pytest.mark.parametrize("has_room", [False, True])
-def test_a_running_loop_is_never_blocked(run: Run[None], has_room: bool) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_a_running_loop_is_never_blocked(new: New, run: Run[None], has_room: bool) -> None:
+    limiter = new(1)
 
     async def main() -> None:
         other = None if has_room else take(limiter)
@@ -120,8 +123,8 @@ def test_a_running_loop_is_never_blocked(run: Run[None], has_room: bool) -> None
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_a_thread_beside_the_loop_may_block(run: Run[None], is_full: bool) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_a_thread_beside_the_loop_may_block(new: New, run: Run[None], is_full: bool) -> None:
+    limiter = new(1)
 
     def work() -> str:
         with limiter.acquire(timeout=5), pytest.raises(TimeoutError):
@@ -141,8 +144,8 @@ def test_a_thread_beside_the_loop_may_block(run: Run[None], is_full: bool) -> No
     assert limiter.in_flight == 0
 
 
-def test_without_asyncio_it_takes_what_is_free_and_says_what_else_works() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_without_asyncio_it_takes_what_is_free_and_says_what_else_works(new: New) -> None:
+    limiter = new(1)
 
     async def program() -> None:
         async with limiter.acquire():
@@ -161,8 +164,8 @@ def test_without_asyncio_it_takes_what_is_free_and_says_what_else_works() -> Non
 
 
 @pytest.mark.parametrize("way", ["await", "coroutine"])
-def test_its_steps_are_those_of_a_generator(way: str) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_its_steps_are_those_of_a_generator(new: New, way: str) -> None:
+    limiter = new(1)
 
     async def main() -> None:
         other = take(limiter)
@@ -189,8 +192,8 @@ def test_its_steps_are_those_of_a_generator(way: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["new", "waiting", "granted"])
-def test_what_is_thrown_into_it_comes_out(state: str) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_what_is_thrown_into_it_comes_out(new: New, state: str) -> None:
+    limiter = new(1)
     error = ValueError("x")
     cases: list[tuple[tuple[Any, ...], type[BaseException]]] = [
         ((error,), ValueError),
@@ -223,8 +226,8 @@ def test_what_is_thrown_into_it_comes_out(state: str) -> None:
     asyncio.run(main())
 
 
-def test_what_is_thrown_keeps_its_traceback() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_what_is_thrown_keeps_its_traceback(new: New) -> None:
+    limiter = new(1)
 
     async def fails() -> None:
         try:
@@ -243,8 +246,8 @@ def test_what_is_thrown_keeps_its_traceback() -> None:
     asyncio.run(main())
 
 
-def test_closing_gives_everything_up() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_closing_gives_everything_up(new: New) -> None:
+    limiter = new(1)
 
     async def main() -> None:
         for moment in ("new", "waiting", "granted", "held"):
@@ -270,8 +273,8 @@ def test_closing_gives_everything_up() -> None:
     asyncio.run(main())
 
 
-def test_it_says_what_it_is() -> None:
-    limiter = SemaphoreLimiter(1, name="api")
+def test_it_says_what_it_is(new: New) -> None:
+    limiter = new(1, name="api")
 
     async def main() -> None:
         other = take(limiter)
@@ -290,9 +293,10 @@ def test_it_says_what_it_is() -> None:
 
 
 def test_a_refusal_by_a_running_loop_is_the_only_complaint(
+    new: New,
     recwarn: pytest.WarningsRecorder,
 ) -> None:
-    limiter = SemaphoreLimiter(1)
+    limiter = new(1)
 
     async def main() -> None:
         with pytest.raises(RuntimeError, match="use async with acquire"), limiter.acquire():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import limiters
 from snippets import CHECK, UNTIL
 from subprocesses import run
 
@@ -14,7 +17,7 @@ PRELUDE = (
     + UNTIL
     + """
 import asyncio, faulthandler, gc, os, random, signal, sys, threading, time, warnings
-from sluicegate import Outcome, SemaphoreLimiter
+from sluicegate import Outcome
 warnings.simplefilter("ignore", DeprecationWarning)
 signal.signal(signal.SIGALRM, signal.SIG_DFL)
 # A lock of its own that asyncio takes the first time must not be taken during a fork.
@@ -80,14 +83,24 @@ def use():
 )
 
 
-def play(snippet: str, *arguments: str, seconds: float = 15.0, is_watched: bool = True) -> str:
-    return run(PRELUDE + snippet, *arguments, seconds=seconds, is_watched=is_watched)
+Play = Callable[..., str]
 
 
-def test_a_child_of_a_task_that_waits_begins_anew() -> None:
+@pytest.fixture(params=limiters.NAMES)
+def play(request: pytest.FixtureRequest) -> Play:
+    """Run a snippet, with limiters of each kind, in a process of its own."""
+    prelude = limiters.IMPORTS[request.param] + PRELUDE
+
+    def play(snippet: str, *arguments: str, seconds: float = 15.0, is_watched: bool = True) -> str:
+        return run(prelude + snippet, *arguments, seconds=seconds, is_watched=is_watched)
+
+    return play
+
+
+def test_a_child_of_a_task_that_waits_begins_anew(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 
 async def wait():
     async with limiter.acquire():
@@ -121,10 +134,10 @@ check(2)
     )
 
 
-def test_a_child_of_a_process_whose_threads_wait_begins_anew() -> None:
+def test_a_child_of_a_process_whose_threads_wait_begins_anew(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 held = [limiter.try_acquire(), limiter.try_acquire()]
 ran = []
 
@@ -154,12 +167,12 @@ check(2)
     )
 
 
-def test_a_fork_while_other_threads_hammer_the_limiter() -> None:
+def test_a_fork_while_other_threads_hammer_the_limiter(play: Play) -> None:
     play(
         """
 sys.setswitchinterval(1e-5)
-limiter = SemaphoreLimiter(3)
-others = [SemaphoreLimiter(1) for _ in range(20)]
+limiter = Limiter(3)
+others = [Limiter(1) for _ in range(20)]
 is_over = threading.Event()
 
 def hammer(number):
@@ -209,7 +222,7 @@ class Clock:
             pass
         return time.monotonic()
 
-limiter = SemaphoreLimiter(2, clock=Clock())
+limiter = Limiter(2, clock=Clock())
 
 def hammer():
     while not is_over.is_set():
@@ -253,10 +266,10 @@ check(2)
     )
 
 
-def test_a_grandchild_and_a_permit_of_each_generation() -> None:
+def test_a_grandchild_and_a_permit_of_each_generation(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 first = limiter.try_acquire()
 
 def child():
@@ -286,12 +299,14 @@ check()
 
 
 @pytest.mark.parametrize("timeout", ["0.3", "None"])
-def test_a_thread_that_is_forked_while_it_waits_is_answered_in_the_child(timeout: str) -> None:
+def test_a_thread_that_is_forked_while_it_waits_is_answered_in_the_child(
+    play: Play, timeout: str
+) -> None:
     # The fork is in a handler that runs inside of the wait.
     play(
         """
 timeout = eval(sys.argv[1])
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 other = limiter.try_acquire()
 children = []
 

@@ -21,11 +21,12 @@ from sluicegate import (
     Reason,
     Rejected,
     Rejection,
-    SemaphoreLimiter,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from limiters import Limiter, New
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -38,13 +39,13 @@ class SlowError(TimeoutError):
     pass
 
 
-def take(limiter: SemaphoreLimiter, cost: int = 1) -> Permit:
+def take(limiter: Limiter, cost: int = 1) -> Permit:
     permit = limiter.try_acquire(cost)
     assert isinstance(permit, Permit)
     return permit
 
 
-def refuse(limiter: SemaphoreLimiter, cost: int = 1) -> Rejection:
+def refuse(limiter: Limiter, cost: int = 1) -> Rejection:
     rejection = limiter.try_acquire(cost)
     assert isinstance(rejection, Rejection)
     return rejection
@@ -71,9 +72,9 @@ NAMES = [type(error).__name__ for error, _ in ENDINGS]
 @pytest.mark.parametrize("way", ["permit", "with", "async with"])
 @pytest.mark.parametrize(("error", "outcome"), ENDINGS, ids=NAMES)
 def test_the_end_of_a_block_is_classified(
-    way: str, error: BaseException | None, outcome: Outcome
+    new: New, way: str, error: BaseException | None, outcome: Outcome
 ) -> None:
-    limiter = SemaphoreLimiter(1)
+    limiter = new(1)
 
     def work() -> None:
         assert limiter.in_flight == 1
@@ -104,8 +105,10 @@ def test_the_end_of_a_block_is_classified(
 
 @pytest.mark.parametrize("chosen", list(Outcome))
 @pytest.mark.parametrize("error", [None, TimeoutError(), ValueError()])
-def test_an_outcome_that_is_set_overrules(chosen: Outcome, error: Exception | None) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_an_outcome_that_is_set_overrules(
+    new: New, chosen: Outcome, error: Exception | None
+) -> None:
+    limiter = new(1)
     with contextlib.suppress(TimeoutError, ValueError), limiter.acquire() as permit:
         assert permit.outcome is None
         permit.outcome = chosen
@@ -115,8 +118,8 @@ def test_an_outcome_that_is_set_overrules(chosen: Outcome, error: Exception | No
     assert limiter.snapshot().outcomes == {chosen: 1}
 
 
-def test_an_outcome_can_be_unset_again() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_an_outcome_can_be_unset_again(new: New) -> None:
+    limiter = new(1)
     with contextlib.suppress(TimeoutError), take(limiter) as permit:
         permit.outcome = Outcome.SUCCESS
         permit.outcome = None
@@ -125,14 +128,14 @@ def test_an_outcome_can_be_unset_again() -> None:
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-def test_release_says_how_it_ended(outcome: Outcome) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_release_says_how_it_ended(new: New, outcome: Outcome) -> None:
+    limiter = new(1)
     take(limiter).release(outcome)
     assert limiter.snapshot().outcomes == {outcome: 1}
 
 
-def test_release_is_a_success_unless_told() -> None:
-    limiter = SemaphoreLimiter(2)
+def test_release_is_a_success_unless_told(new: New) -> None:
+    limiter = new(2)
     take(limiter).release()
     permit = take(limiter)
     permit.outcome = Outcome.OVERLOAD
@@ -143,8 +146,8 @@ def test_release_is_a_success_unless_told() -> None:
 @pytest.mark.parametrize(
     "bad", ["bad", "success", "SUCCESS", 0, True, object(), Reason.LIMIT, Criticality, Outcome]
 )
-def test_a_release_with_no_outcome_keeps_the_permit(bad: Any) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_a_release_with_no_outcome_keeps_the_permit(new: New, bad: Any) -> None:
+    limiter = new(1)
     permit = take(limiter)
     text = "^outcome must be Outcome.*, got " + re.escape(repr(bad))
     with pytest.raises(TypeError, match=text):
@@ -161,8 +164,8 @@ def test_a_release_with_no_outcome_keeps_the_permit(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("cost", [1, 3])
-def test_a_second_release_does_nothing_and_is_counted(cost: int) -> None:
-    limiter = SemaphoreLimiter(7)
+def test_a_second_release_does_nothing_and_is_counted(new: New, cost: int) -> None:
+    limiter = new(7)
     other = take(limiter)
     permit = take(limiter, cost)
     permit.release()
@@ -174,8 +177,8 @@ def test_a_second_release_does_nothing_and_is_counted(cost: int) -> None:
     other.release()
 
 
-def test_a_release_inside_the_block_is_enough() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_a_release_inside_the_block_is_enough(new: New) -> None:
+    limiter = new(1)
     with limiter.acquire() as permit:
         permit.release(Outcome.OVERLOAD)
         assert limiter.in_flight == 0
@@ -186,18 +189,22 @@ def test_a_release_inside_the_block_is_enough() -> None:
     assert limiter.snapshot().outcomes == {Outcome.OVERLOAD: 1, Outcome.SUCCESS: 1}
 
 
-def acquired(limiter: SemaphoreLimiter) -> Permit:
+def acquired_sync(limiter: Limiter) -> Permit:
+    return limiter.acquire_sync()
+
+
+def acquired(limiter: Limiter) -> Permit:
     async def main() -> Permit:
         return await limiter.acquire()
 
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("get", [take, SemaphoreLimiter.acquire_sync, acquired])
+@pytest.mark.parametrize("get", [take, acquired_sync, acquired])
 def test_a_permit_that_was_given_back_cannot_be_entered(
-    get: Callable[[SemaphoreLimiter], Permit],
+    new: New, get: Callable[[Limiter], Permit]
 ) -> None:
-    limiter = SemaphoreLimiter(1, name="api")
+    limiter = new(1, name="api")
     permit = get(limiter)
     with permit:
         assert limiter.in_flight == 1
@@ -218,8 +225,8 @@ def test_a_permit_that_was_given_back_cannot_be_entered(
     assert limiter.snapshot().stray_releases == 0
 
 
-def test_a_permit_can_be_entered_for_as_long_as_it_is_held() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_a_permit_can_be_entered_for_as_long_as_it_is_held(new: New) -> None:
+    limiter = new(1)
     permit = take(limiter)
     with permit:
         with permit:
@@ -228,8 +235,8 @@ def test_a_permit_can_be_entered_for_as_long_as_it_is_held() -> None:
     assert limiter.snapshot().stray_releases == 1
 
 
-def test_a_permit_knows_its_operation_and_its_limiter() -> None:
-    limiter = SemaphoreLimiter(2, name="api")
+def test_a_permit_knows_its_operation_and_its_limiter(new: New) -> None:
+    limiter = new(2, name="api")
     with limiter.acquire(operation="GET /a") as first:
         assert first.operation == "GET /a"
         first.operation = None
@@ -244,8 +251,8 @@ def test_a_permit_knows_its_operation_and_its_limiter() -> None:
     assert "released" in repr(first)
 
 
-def test_a_permit_is_a_permit_however_it_came() -> None:
-    limiter = SemaphoreLimiter(4)
+def test_a_permit_is_a_permit_however_it_came(new: New) -> None:
+    limiter = new(4)
 
     async def main() -> None:
         permits = [take(limiter), await limiter.acquire()]
@@ -260,8 +267,8 @@ def test_a_permit_is_a_permit_however_it_came() -> None:
     asyncio.run(main())
 
 
-def test_an_acquire_that_was_not_used_has_nothing_to_release() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_an_acquire_that_was_not_used_has_nothing_to_release(new: New) -> None:
+    limiter = new(1)
     wish: Any = limiter.acquire()
     with pytest.raises(RuntimeError, match="nothing to release"):
         wish.release()
@@ -270,8 +277,8 @@ def test_an_acquire_that_was_not_used_has_nothing_to_release() -> None:
     assert limiter.in_flight == 0
 
 
-def test_a_permit_that_is_collected_goes_back_and_warns() -> None:
-    limiter = SemaphoreLimiter(1, name="api")
+def test_a_permit_that_is_collected_goes_back_and_warns(new: New) -> None:
+    limiter = new(1, name="api")
     held = [take(limiter)]
     with pytest.warns(ResourceWarning, match='"api" was never released'):
         held.clear()
@@ -279,8 +286,8 @@ def test_a_permit_that_is_collected_goes_back_and_warns() -> None:
     assert limiter.snapshot().outcomes == {Outcome.IGNORED: 1}
 
 
-def test_an_acquire_that_is_never_used_warns() -> None:
-    limiter = SemaphoreLimiter(1, name="api")
+def test_an_acquire_that_is_never_used_warns(new: New) -> None:
+    limiter = new(1, name="api")
     with pytest.warns(RuntimeWarning, match="never used"):
         limiter.acquire()
     with warnings.catch_warnings():
@@ -292,8 +299,8 @@ def test_an_acquire_that_is_never_used_warns() -> None:
     limiter.acquire_sync().release()
 
 
-def test_a_snapshot_is_json_and_one_line() -> None:
-    limiter = SemaphoreLimiter(2.5, name="api")
+def test_a_snapshot_is_json_and_one_line(new: New) -> None:
+    limiter = new(2.5, name="api")
     with take(limiter, 2):
         refuse(limiter)
         snapshot = limiter.snapshot()
@@ -306,8 +313,8 @@ def test_a_snapshot_is_json_and_one_line() -> None:
 
 
 @pytest.mark.parametrize("kind", [Acquire, Permit])
-def test_rights_are_not_copied(kind: type[Any]) -> None:
-    limiter = SemaphoreLimiter(1)
+def test_rights_are_not_copied(new: New, kind: type[Any]) -> None:
+    limiter = new(1)
     with limiter.acquire() if kind is Acquire else take(limiter) as permit:
         with pytest.raises(TypeError):
             pickle.dumps(permit)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import limiters
 from snippets import CHECK, UNTIL
 from subprocesses import run
 
@@ -14,25 +17,34 @@ PRELUDE = (
     + UNTIL
     + """
 import asyncio, gc, os, random, signal, sys, threading, time, warnings
-from sluicegate import SemaphoreLimiter
 
 """
 )
 
 
-def play(snippet: str, *arguments: str) -> str:
-    return run(PRELUDE + snippet, *arguments, seconds=15)
+Play = Callable[..., str]
+
+
+@pytest.fixture(params=limiters.NAMES)
+def play(request: pytest.FixtureRequest) -> Play:
+    """Run a snippet, with limiters of each kind, in a process of its own."""
+    prelude = limiters.IMPORTS[request.param] + PRELUDE
+
+    def play(snippet: str, *arguments: str, seconds: float = 15.0, is_watched: bool = True) -> str:
+        return run(prelude + snippet, *arguments, seconds=seconds, is_watched=is_watched)
+
+    return play
 
 
 @pytest.mark.parametrize("way", ["acquire_sync", "with", "guard"])
 @pytest.mark.parametrize("timeout", ["None", "60"])
-def test_an_interrupt_ends_a_wait_in_the_main_thread(way: str, timeout: str) -> None:
+def test_an_interrupt_ends_a_wait_in_the_main_thread(play: Play, way: str, timeout: str) -> None:
     latest = 0.0
     for _ in range(3):
         answer = play(
             """
 way, timeout = sys.argv[1], eval(sys.argv[2])
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 
 def wait():
     if way == "acquire_sync":
@@ -70,10 +82,10 @@ for _ in range(3):
     pytest.fail(f"interrupted after {latest:.3f} s")
 
 
-def test_interrupts_at_any_moment_lose_nothing() -> None:
+def test_interrupts_at_any_moment_lose_nothing(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 is_over = threading.Event()
 is_armed, interrupts = False, 0
 
@@ -129,11 +141,11 @@ check(2)
 
 
 @pytest.mark.parametrize("moment", ["waits", "holds", "is granted"])
-def test_an_interrupt_of_a_loop_loses_nothing(moment: str) -> None:
+def test_an_interrupt_of_a_loop_loses_nothing(play: Play, moment: str) -> None:
     play(
         """
 moment = sys.argv[1]
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 ended = []
 
 async def work():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import limiters
 from snippets import CHECK, LOOP_THREAD, UNTIL
 from subprocesses import run
 
@@ -16,24 +19,33 @@ PRELUDE = (
     + """
 import asyncio, gc, statistics, sys, threading, time
 import uvloop
-from sluicegate import SemaphoreLimiter
 
 FACTORIES = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 """
 )
 
 
-def play(snippet: str, *arguments: str, seconds: float = 15.0) -> str:
-    return run(PRELUDE + snippet, *arguments, seconds=seconds)
+Play = Callable[..., str]
+
+
+@pytest.fixture(params=limiters.NAMES)
+def play(request: pytest.FixtureRequest) -> Play:
+    """Run a snippet, with limiters of each kind, in a process of its own."""
+    prelude = limiters.IMPORTS[request.param] + PRELUDE
+
+    def play(snippet: str, *arguments: str, seconds: float = 15.0, is_watched: bool = True) -> str:
+        return run(prelude + snippet, *arguments, seconds=seconds, is_watched=is_watched)
+
+    return play
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
-def test_a_blocked_loop_does_not_delay_the_answers_of_another(kind: str) -> None:
+def test_a_blocked_loop_does_not_delay_the_answers_of_another(play: Play, kind: str) -> None:
     # The cores are shared, so that a bad minute gets another chance.
     for _ in range(3):
         answer = play(
             """
-limiter = SemaphoreLimiter(4)
+limiter = Limiter(4)
 factory = FACTORIES[sys.argv[1]]
 blocked, free = LoopThread(factory), LoopThread(factory)
 held = [limiter.try_acquire() for _ in range(4)]
@@ -78,12 +90,12 @@ print(statistics.median(late), max(late[:100]), min(late))
     pytest.fail(f"late by {median * 1e3:.1f} ms (median), {worst * 1e3:.1f} ms (worst)")
 
 
-def test_a_blocked_loop_does_not_cost_another_its_goodput() -> None:
+def test_a_blocked_loop_does_not_cost_another_its_goodput(play: Play) -> None:
     ratios = []
     for _ in range(3):
         answer = play(
             """
-limiter = SemaphoreLimiter(4)
+limiter = Limiter(4)
 blocked, free = LoopThread(), LoopThread()
 SPAN = 2.9
 
@@ -128,11 +140,11 @@ print(goodput(False), goodput(True), limiter.snapshot().revoked)
 
 
 @pytest.mark.parametrize("state", ["closed", "stopped"])
-def test_a_waiter_on_a_loop_that_is_gone_is_passed_over(state: str) -> None:
+def test_a_waiter_on_a_loop_that_is_gone_is_passed_over(play: Play, state: str) -> None:
     play(
         """
 state = sys.argv[1]
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 
 async def wait():
     async with limiter.acquire():
@@ -172,10 +184,10 @@ check()
     )
 
 
-def test_try_acquire_gets_what_a_stopped_loop_does_not_claim() -> None:
+def test_try_acquire_gets_what_a_stopped_loop_does_not_claim(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 stopped = asyncio.new_event_loop()
 task = stopped.create_task(limiter.acquire())
 permit = limiter.try_acquire()
@@ -192,10 +204,10 @@ check()
     )
 
 
-def test_a_loop_goes_on_in_another_thread() -> None:
+def test_a_loop_goes_on_in_another_thread(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 loop = asyncio.new_event_loop()
 ran = []
 
@@ -231,11 +243,11 @@ check()
 
 
 @pytest.mark.parametrize("way", ["release", "update", "drop"])
-def test_a_grant_that_nobody_claims_goes_on_whoever_gave_it(way: str) -> None:
+def test_a_grant_that_nobody_claims_goes_on_whoever_gave_it(play: Play, way: str) -> None:
     # It is the loop of the next in line that has to notice, and nothing wakes it for that.
     play(
         """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 stopped, free = asyncio.new_event_loop(), LoopThread()
 other = limiter.try_acquire()
 task = stopped.create_task(limiter.acquire())

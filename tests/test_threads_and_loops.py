@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import limiters
 from snippets import CHECK, LOOP_THREAD, UNTIL
 from subprocesses import run
 
@@ -16,7 +19,6 @@ PRELUDE = (
     + """
 import asyncio, gc, sys, threading, time
 import uvloop
-from sluicegate import SemaphoreLimiter
 
 class Peak:
     '''Counts who is inside, by itself.'''
@@ -36,15 +38,25 @@ FACTORIES = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 )
 
 
-def play(snippet: str, *arguments: str, seconds: float = 15.0) -> str:
-    return run(PRELUDE + snippet, *arguments, seconds=seconds)
+Play = Callable[..., str]
+
+
+@pytest.fixture(params=limiters.NAMES)
+def play(request: pytest.FixtureRequest) -> Play:
+    """Run a snippet, with limiters of each kind, in a process of its own."""
+    prelude = limiters.IMPORTS[request.param] + PRELUDE
+
+    def play(snippet: str, *arguments: str, seconds: float = 15.0, is_watched: bool = True) -> str:
+        return run(prelude + snippet, *arguments, seconds=seconds, is_watched=is_watched)
+
+    return play
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
-def test_two_runs_in_a_row_with_contention_both_finish(kind: str) -> None:
+def test_two_runs_in_a_row_with_contention_both_finish(play: Play, kind: str) -> None:
     play(
         """
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 peak = Peak()
 
 async def work():
@@ -77,11 +89,11 @@ assert peak.highest == 2 and 400 <= peak.entries <= 410, (peak.highest, peak.ent
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("is_debug", [False, True])
-def test_a_release_in_a_thread_wakes_a_task_at_once(kind: str, is_debug: bool) -> None:
+def test_a_release_in_a_thread_wakes_a_task_at_once(play: Play, kind: str, is_debug: bool) -> None:
     play(
         """
 kind, is_debug = sys.argv[1], sys.argv[2] == "True"
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 
 async def wait(turns):
     for _ in range(turns):
@@ -118,11 +130,11 @@ check()
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("way", ["release", "update", "drop"])
-def test_a_loop_that_sleeps_is_woken_from_a_thread(kind: str, way: str) -> None:
+def test_a_loop_that_sleeps_is_woken_from_a_thread(play: Play, kind: str, way: str) -> None:
     play(
         """
 kind, way = sys.argv[1:]
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 
 async def wait():
     async with limiter.acquire():
@@ -153,10 +165,10 @@ check()
     )
 
 
-def test_one_limiter_is_one_limit_for_two_loops_and_two_threads() -> None:
+def test_one_limiter_is_one_limit_for_two_loops_and_two_threads(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 peak = Peak()
 ENTRIES = 1000
 
@@ -193,13 +205,13 @@ check(2)
 
 
 @pytest.mark.parametrize("way", ["try_acquire", "acquire_sync", "costs"])
-def test_sixteen_threads_never_exceed_the_limit(way: str, scale: float) -> None:
+def test_sixteen_threads_never_exceed_the_limit(play: Play, way: str, scale: float) -> None:
     count = int(100_000 * scale * {"try_acquire": 1, "acquire_sync": 0.1, "costs": 0.1}[way])
     play(
         """
 way, count = sys.argv[1], int(sys.argv[2])
 sys.setswitchinterval(1e-5)
-limiter = SemaphoreLimiter(10)
+limiter = Limiter(10)
 peak = Peak()
 lowest = []
 
@@ -235,11 +247,11 @@ check(10)
     )
 
 
-def test_a_permit_is_released_once_however_many_threads_try() -> None:
+def test_a_permit_is_released_once_however_many_threads_try(play: Play) -> None:
     play(
         """
 sys.setswitchinterval(1e-5)
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 barrier = threading.Barrier(8)
 box = []
 

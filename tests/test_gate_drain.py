@@ -1,0 +1,240 @@
+"""The end of a gate: closed, and drained of what is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from event_loops import KINDS, run_on
+from sluicegate import Gate, ManualClock, Permit, Reason, Rejected, Rejection
+from sluicegate.testing import assert_idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.timeout(20)
+
+
+def take(gate: Gate, cost: int = 1, **ask: Any) -> Permit:
+    permit = gate.try_acquire(cost, **ask)
+    assert isinstance(permit, Permit), permit
+    return permit
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.001)
+
+
+def test_close_rejects_all_and_lets_go_on_what_is_in_flight() -> None:
+    gate = Gate(1, clock=ManualClock())
+
+    async def main() -> None:
+        held = take(gate)
+        waits = [asyncio.ensure_future(gate.acquire()) for _ in range(50)]
+        await turns()
+        gate.close()
+        gate.close()
+        assert gate.closed
+        for wait in waits:
+            with pytest.raises(Rejected) as raised:
+                await wait
+            assert raised.value.reason is Reason.CLOSED
+            assert raised.value.retry_after is None
+        with pytest.raises(Rejected, match="closed"):
+            await gate.acquire()
+        rejection = gate.try_acquire()
+        assert isinstance(rejection, Rejection)
+        assert gate.in_flight == 1
+        held.release()
+
+    asyncio.run(main())
+    with pytest.raises(Rejected, match="closed"):
+        gate.acquire_sync()
+    assert gate.snapshot().rejected == {Reason.CLOSED: 53}
+    assert gate.snapshot().closed
+    assert_idle(gate)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_drain_waits_until_nothing_is_in_flight(kind: str) -> None:
+    gate = Gate(3, clock=ManualClock())
+
+    async def main() -> None:
+        held = [take(gate) for _ in range(3)]
+        line = asyncio.ensure_future(gate.acquire())
+        await turns()
+        drains = [asyncio.ensure_future(gate.drain()) for _ in range(3)]
+        drains.append(asyncio.ensure_future(gate.drain(timeout=5)))
+        await turns()
+        assert gate.closed
+        with pytest.raises(Rejected, match="closed"):
+            await line
+        for permit in held:
+            assert not any(drain.done() for drain in drains)
+            permit.release()
+            await turns()
+        assert await asyncio.gather(*drains) == [True] * 4
+        assert await gate.drain(timeout=0) is True
+        assert await gate.drain() is True
+
+    run_on(kind, main())
+    assert gate.drain_sync() is True
+    assert_idle(gate)
+
+
+def test_a_drain_ends_at_its_bound() -> None:
+    clock = ManualClock()
+    gate = Gate(1, clock=clock)
+
+    async def main() -> None:
+        with take(gate):
+            drains = {span: asyncio.ensure_future(gate.drain(span)) for span in (3, 1, 2)}
+            await turns()
+            for span in (1, 2, 3):
+                assert not drains[span].done()
+                await clock.settle(1)
+                assert await drains[span] is False
+            assert await gate.drain(timeout=0) is False
+
+    asyncio.run(main())
+    assert_idle(gate)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_drain_ends_at_its_bound_in_real_time(kind: str) -> None:
+    gate = Gate(1)
+
+    async def main() -> None:
+        with take(gate):
+            assert await gate.drain(0.01) is False
+            assert await asyncio.to_thread(gate.drain_sync, 0.01) is False
+
+    run_on(kind, main())
+
+
+def test_a_cancelled_drain_leaves_the_others_waiting() -> None:
+    gate = Gate(1, clock=ManualClock())
+
+    async def main() -> None:
+        held = take(gate)
+        drains = [asyncio.ensure_future(gate.drain()) for _ in range(3)]
+        await turns()
+        drains[1].cancel()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(gate.drain(), 0.001)
+        held.release()
+        assert await drains[0] is True
+        assert await drains[2] is True
+        with pytest.raises(asyncio.CancelledError):
+            await drains[1]
+        assert gate.closed
+
+    asyncio.run(main())
+    assert_idle(gate)
+
+
+def test_a_thread_drains_while_a_loop_holds_permits() -> None:
+    gate = Gate(4, clock=ManualClock())
+    go_on = threading.Event()
+    ended: list[bool] = []
+
+    async def work() -> None:
+        async with gate.acquire():
+            await asyncio.to_thread(go_on.wait)
+
+    async def main() -> None:
+        await asyncio.gather(*(work() for _ in range(4)))
+
+    loop = threading.Thread(target=asyncio.run, args=[main()])
+    loop.start()
+    until(lambda: gate.in_flight == 4)
+    drains = [threading.Thread(target=lambda: ended.append(gate.drain_sync())) for _ in range(3)]
+    for drain in drains:
+        drain.start()
+    until(lambda: gate.closed)
+    assert not ended
+    go_on.set()
+    for thread in [*drains, loop]:
+        thread.join()
+    assert ended == [True] * 3
+    assert_idle(gate)
+
+
+def test_a_drain_is_not_for_a_thread_that_runs_a_loop() -> None:
+    gate = Gate(1)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="use await drain"):
+            gate.drain_sync()
+        assert not gate.closed
+        assert await gate.drain()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), 3601, "1", True])
+def test_a_timeout_that_cannot_be(wrong: Any) -> None:
+    gate = Gate(1)
+    for drain in (gate.drain, gate.drain_sync):
+        with pytest.raises((ValueError, TypeError), match="timeout must be"):
+            drain(wrong)
+    assert not gate.closed
+
+
+def test_a_drain_is_awaited_once_and_does_nothing_before() -> None:
+    gate = Gate(1)
+
+    async def main() -> None:
+        drain = gate.drain()
+        assert not gate.closed
+        assert await drain is True
+        with pytest.raises(RuntimeError, match="once"):
+            await drain
+
+    asyncio.run(main())
+    gate = Gate(1)
+    gate.drain().close()
+    assert not gate.closed
+
+
+def test_what_is_granted_counts_as_in_flight() -> None:
+    gate = Gate(1, clock=ManualClock())
+
+    async def main() -> None:
+        held = take(gate)
+        steps: Any = gate.acquire().__await__()
+        next(steps)
+        held.release()
+        drain = asyncio.ensure_future(gate.drain())
+        await turns()
+        assert not drain.done()
+        with pytest.raises(StopIteration) as done:
+            next(steps)
+        await turns()
+        assert not drain.done()
+        done.value.value.release()
+        assert await drain is True
+
+    asyncio.run(main())
+
+
+def test_a_drained_gate_in_a_forked_or_dry_run() -> None:
+    gate = Gate(1, dry_run=True, clock=ManualClock())
+    held = [take(gate) for _ in range(3)]
+    gate.close()
+    # A dry run admits everybody, whatever it would have done.
+    take(gate).release()
+    assert gate.snapshot().rejected[Reason.CLOSED] >= 1
+    for permit in held:
+        permit.release()
+    assert gate.drain_sync(1) in (True, False)
