@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
+import limiters
 from subprocesses import run
 
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_a_child_does_not_run_the_finally_blocks_of_its_parent() -> None:
+@pytest.mark.parametrize("kind", limiters.NAMES)
+def test_a_child_does_not_run_the_finally_blocks_of_its_parent(kind: str) -> None:
     output = run(
-        """
+        limiters.IMPORTS[kind]
+        + textwrap.dedent("""
         import asyncio, gc, os, warnings
-        from sluicegate import SemaphoreLimiter
         warnings.simplefilter("ignore", DeprecationWarning)
-        limiter = SemaphoreLimiter(1)
+        limiter = Limiter(1)
         parent = os.getpid()
 
         async def handler(number):
@@ -43,7 +47,7 @@ def test_a_child_does_not_run_the_finally_blocks_of_its_parent() -> None:
                 await asyncio.sleep(0)
 
         asyncio.run(main())
-        """,
+        """),
         is_watched=False,
     )
     assert output.split() == ["parent"] * 3

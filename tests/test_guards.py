@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sluicegate import AdaptiveThrottle, Outcome, SemaphoreLimiter
+from sluicegate import AdaptiveThrottle, Gate, Outcome, SemaphoreLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from limiters import New
 
     Guard = Callable[[Any], Any]
 
 GUARDS: list[Callable[[], Any]] = [
     lambda: SemaphoreLimiter(1),
+    lambda: Gate(1),
     lambda: AdaptiveThrottle(min_requests=0),
 ]
 
@@ -60,8 +63,8 @@ AWAITED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", AWAITED)
-def test_what_is_awaited_is_guarded_until_it_ends(name: str) -> None:
-    limiter, throttle = SemaphoreLimiter(1), AdaptiveThrottle()
+def test_what_is_awaited_is_guarded_until_it_ends(new: New, name: str) -> None:
+    limiter, throttle = new(1), AdaptiveThrottle()
 
     async def main() -> None:
         guarded = throttle.guard()(limiter.guard()(AWAITED[name]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import limiters
 from event_loops import KINDS, run_on
 from sluicegate import ManualClock, Outcome, Permit, Rejection, SemaphoreLimiter
 from subprocesses import run
@@ -231,12 +232,12 @@ def test_a_random_program_goes_as_the_plain_rules_say(kind: str, scale: float) -
 SHARED = """
 import asyncio, random, sys, threading, time
 import uvloop
-from sluicegate import Outcome, Permit, SemaphoreLimiter
+from sluicegate import Outcome, Permit
 
 seed, count = int(sys.argv[1]), int(sys.argv[2])
 HIGHEST = 6
 COSTS = [1, 1, 1, 2, 3, 9]
-limiter = SemaphoreLimiter(HIGHEST)
+limiter = Limiter(HIGHEST)
 lock = threading.Lock()
 inside, faults, begun, ended = [], [], 0, 0
 sys.setswitchinterval(1e-4)
@@ -376,6 +377,9 @@ assert snapshot.admitted == sum(snapshot.outcomes.values()) > 0, snapshot
 """
 
 
+@pytest.mark.parametrize("kind", limiters.NAMES)
 @pytest.mark.parametrize("seed", range(10, 60, 10))
-def test_random_programs_on_two_loops_and_two_threads(seed: int, scale: float) -> None:
-    run(SHARED, str(seed), str(int(5000 * scale)), seconds=20 + 200 * scale)
+def test_random_programs_on_two_loops_and_two_threads(seed: int, kind: str, scale: float) -> None:
+    run(
+        limiters.IMPORTS[kind] + SHARED, str(seed), str(int(5000 * scale)), seconds=20 + 200 * scale
+    )

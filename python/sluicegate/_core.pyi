@@ -408,7 +408,8 @@ class Gate:
         """Change what is given; `None` leaves it as it is.
 
         Args:
-            limit: From 0, which admits nobody, to 1e9. A limit that follows latency stays there.
+            limit: From 0, which admits nobody, to 1e9. A limit that follows latency stays there,
+                and is above 0; that of a `ClassicLimiter` is a whole number.
             max_waiting: From 0 to 1e9. Who waits already goes on waiting.
             max_wait: From 0 to 3600 seconds, for who comes from now on.
             dry_run: Whether to admit everybody and only to count.

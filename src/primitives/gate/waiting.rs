@@ -48,7 +48,8 @@ impl<W> Gate<W> {
             }
             Err((_, rejection)) => {
                 self.shedding.note_rejected(rejection.reason);
-                Err(self.reject(rejection.reason, rejection.criticality))
+                let Rejection { time_left, criticality, reason, .. } = rejection;
+                Err(Rejection { time_left, ..self.reject(reason, criticality) })
             }
         }
     }
