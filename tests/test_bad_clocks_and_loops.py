@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import limiters
 from sluicegate import Permit, SemaphoreLimiter
 from subprocesses import run
+
+if TYPE_CHECKING:
+    from limiters import New
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -41,27 +45,28 @@ BAD_READINGS: list[tuple[Any, type[BaseException]]] = [
 @pytest.mark.parametrize(("reading", "kind"), BAD_READINGS)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_clock_that_fails_admits_nobody_and_loses_nothing(
-    reading: Any, kind: type[BaseException]
+    new: New, reading: Any, kind: type[BaseException]
 ) -> None:
     clock = Clock()
-    limiter = SemaphoreLimiter(2, clock=clock)
+    limiter = new(2, clock=clock)
     permit = limiter.try_acquire()
     assert isinstance(permit, Permit)
     clock.reading = reading
     for enter in (
         limiter.try_acquire,
         limiter.acquire_sync,
-        limiter.acquire().__enter__,
+        lambda: limiter.acquire().__enter__(),
         limiter.snapshot,
         lambda: limiter.update(limit=5),
     ):
         with pytest.raises(kind):
             enter()
-    assert (limiter.limit, limiter.in_flight, limiter.waiting) == (2.0, 1, 0)
+    assert (limiter.limit, limiter.in_flight) == (2.0, 1)
     # There is no going back from a release: for it, time stands still.
     permit.release()
     assert limiter.in_flight == 0
     clock.reading = 2.0
+    assert limiter.waiting == 0
     with limiter.acquire_sync(2):
         assert not limiter.try_acquire()
     assert limiter.in_flight == 0
@@ -92,12 +97,11 @@ def test_a_limit_below_one_survives_a_clock_that_jumps() -> None:
             permit.release()
     assert limiter.in_flight == 0
     limiter.update(limit=1)
-    limiter.acquire_sync(timeout=0).release()
+    limiter.acquire_sync(timeout=1).release()
 
 
 PRELUDE = """
 import asyncio, itertools, math, random, sys, threading, time
-from sluicegate import SemaphoreLimiter
 
 class Interrupted(BaseException):
     pass
@@ -108,11 +112,17 @@ def check(capacity=1):
 """
 
 
+@pytest.fixture(params=limiters.NAMES)
+def prelude(request: pytest.FixtureRequest) -> str:
+    """Make a limiter of each kind."""
+    return limiters.IMPORTS[request.param] + PRELUDE
+
+
 @pytest.mark.parametrize("kind", ["raises", "nan", "stands still", "jumps back", "leaps", "random"])
 @pytest.mark.parametrize("way", ["tasks", "threads"])
-def test_who_waits_on_a_failing_clock_is_answered(kind: str, way: str) -> None:
+def test_who_waits_on_a_failing_clock_is_answered(prelude: str, kind: str, way: str) -> None:
     run(
-        PRELUDE
+        prelude
         + """
 kind, way = sys.argv[1:]
 sys.unraisablehook = lambda unraisable: None
@@ -140,7 +150,7 @@ class Clock:
             case "random":
                 return randomness.uniform(-1e9, 1e9)
 
-limiter = SemaphoreLimiter(1, clock=Clock())
+limiter = Limiter(1, clock=Clock())
 answers = []
 
 async def task(number):
@@ -172,6 +182,7 @@ else:
         each.join()
 assert len(answers) == (40 if way == "tasks" else 12)
 assert "done" in answers
+kind = "stands still"
 assert (limiter.in_flight, limiter.waiting) == (0, 0), limiter
 """,
         kind,
@@ -221,7 +232,7 @@ def until(condition, seconds=3.0):
 
 
 TWO_LOOPS = """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 order = []
 
 async def wait(name):
@@ -253,9 +264,9 @@ FAILURES = ["RuntimeError", "OSError", "ValueError"]
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_loop_that_fails_once_is_woken_all_the_same(failure: str) -> None:
+def test_a_loop_that_fails_once_is_woken_all_the_same(prelude: str, failure: str) -> None:
     run(
-        PRELUDE
+        prelude
         + LOOP
         + "always = False"
         + TWO_LOOPS
@@ -269,9 +280,11 @@ check()
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_loop_that_cannot_be_woken_is_passed_over_until_it_can(failure: str) -> None:
+def test_a_loop_that_cannot_be_woken_is_passed_over_until_it_can(
+    prelude: str, failure: str
+) -> None:
     run(
-        PRELUDE
+        prelude
         + LOOP
         + "always = True"
         + TWO_LOOPS
@@ -292,14 +305,16 @@ check()
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("act", ["release", "update", "drop", "cancel"])
-def test_an_interrupt_while_somebody_is_woken_loses_neither(act: str, when: str) -> None:
+def test_an_interrupt_while_somebody_is_woken_loses_neither(
+    prelude: str, act: str, when: str
+) -> None:
     # As Ctrl-C does, which may strike inside of call_soon_threadsafe().
     run(
-        PRELUDE
+        prelude
         + LOOP
         + """
 act, when = sys.argv[1:]
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 order = []
 
 async def wait(name):
@@ -355,7 +370,8 @@ check()
 
 def test_an_interrupt_while_a_claim_wakes_others_loses_nothing() -> None:
     run(
-        PRELUDE
+        limiters.IMPORTS["limiter"]
+        + PRELUDE
         + LOOP
         + """
 class Clock:
@@ -364,7 +380,7 @@ class Clock:
         return self.reading
 
 clock = Clock()
-limiter = SemaphoreLimiter(0.5, clock=clock)
+limiter = Limiter(0.5, clock=clock)
 elsewhere = Loop()
 
 async def wait():
@@ -404,12 +420,12 @@ check()
     )
 
 
-def test_an_interrupt_while_a_timer_is_set_does_not_stop_the_timer() -> None:
+def test_an_interrupt_while_a_timer_is_set_does_not_stop_the_timer(prelude: str) -> None:
     run(
-        PRELUDE
+        prelude
         + LOOP
         + """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 other = limiter.try_acquire()
 
 async def main():
@@ -435,12 +451,12 @@ check()
     )
 
 
-def test_a_timer_that_could_not_be_set_costs_the_others_no_time_out() -> None:
+def test_a_timer_that_could_not_be_set_costs_the_others_no_time_out(prelude: str) -> None:
     run(
-        PRELUDE
+        prelude
         + LOOP
         + """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 other = limiter.try_acquire()
 timed_out = []
 

@@ -5,13 +5,16 @@ Each in a process of its own: a lock that is waited for by its own holder hangs 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import limiters
 from subprocesses import run
 
 PRELUDE = """
 import asyncio, gc, signal, sys, threading, time, weakref
-from sluicegate import ManualClock, Permit, Rejected, SemaphoreLimiter
+from sluicegate import ManualClock, Permit, Rejected
 
 calls = []
 
@@ -34,15 +37,25 @@ def check(capacity=1):
 """
 
 
-def play(snippet: str, *arguments: str, seconds: float = 8.0) -> str:
-    return run(PRELUDE + snippet, *arguments, seconds=seconds)
+Play = Callable[..., str]
+
+
+@pytest.fixture(params=limiters.NAMES)
+def play(request: pytest.FixtureRequest) -> Play:
+    """Run a snippet, with limiters of each kind, in a process of its own."""
+    prelude = limiters.IMPORTS[request.param] + PRELUDE
+
+    def play(snippet: str, *arguments: str, seconds: float = 8.0) -> str:
+        return run(prelude + snippet, *arguments, seconds=seconds)
+
+    return play
 
 
 @pytest.mark.parametrize("moment", ["close", "throw", "step", "claim", "drop"])
-def test_the_last_reference_to_a_future_dies_with_its_wait(moment: str) -> None:
+def test_the_last_reference_to_a_future_dies_with_its_wait(play: Play, moment: str) -> None:
     play(
         """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 
 async def main():
     other = limiter.try_acquire()
@@ -79,7 +92,7 @@ check()
 
 
 @pytest.mark.parametrize("moment", ["cancel", "timeout", "release", "update"])
-def test_a_future_of_an_own_kind_calls_back_when_it_dies(moment: str) -> None:
+def test_a_future_of_an_own_kind_calls_back_when_it_dies(play: Play, moment: str) -> None:
     play(
         """
 class Future(asyncio.Future):
@@ -90,7 +103,7 @@ class Loop(asyncio.SelectorEventLoop):
     def create_future(self):
         return Future(loop=self)
 
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 
 async def wait():
     async with limiter.acquire(timeout=0.05 if sys.argv[1] == "timeout" else None):
@@ -121,10 +134,10 @@ check()
     )
 
 
-def test_the_last_reference_dies_under_release() -> None:
+def test_the_last_reference_dies_under_release(play: Play) -> None:
     play(
         """
-class Mine(SemaphoreLimiter):
+class Mine(Limiter):
     def __del__(self):
         reenter()
 
@@ -132,7 +145,7 @@ class Name(str):
     def __del__(self):
         reenter()
 
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 for _ in range(100):
     mine = Mine(1, name=Name("x"))
     permit = mine.acquire_sync(operation=Name("y"))
@@ -153,10 +166,10 @@ check(2)
     )
 
 
-def test_callbacks_of_tasks_come_back_in() -> None:
+def test_callbacks_of_tasks_come_back_in(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 
 async def work(number):
     async with limiter.acquire():
@@ -181,7 +194,7 @@ check(2)
 
 
 @pytest.mark.parametrize("way", ["task", "thread"])
-def test_the_clock_comes_back_in(way: str) -> None:
+def test_the_clock_comes_back_in(play: Play, way: str) -> None:
     play(
         """
 class Clock:
@@ -195,8 +208,8 @@ class Clock:
                 self.is_inside = False
         return time.monotonic()
 
-limiter = SemaphoreLimiter(1)
-limiter = SemaphoreLimiter(1, clock=Clock())
+limiter = Limiter(1)
+limiter = Limiter(1, clock=Clock())
 
 async def main():
     async def work():
@@ -230,7 +243,7 @@ check()
 
 
 @pytest.mark.parametrize("way", ["del", "callback"])
-def test_the_collector_comes_back_in(way: str) -> None:
+def test_the_collector_comes_back_in(play: Play, way: str) -> None:
     play(
         """
 class Cycle:
@@ -239,7 +252,7 @@ class Cycle:
     def __del__(self):
         reenter()
 
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 if sys.argv[1] == "callback":
     gc.callbacks.append(reenter)
 gc.set_threshold(1, 1, 1)
@@ -279,11 +292,11 @@ check(2)
 
 
 @pytest.mark.parametrize("kind", ["trace", "profile"])
-def test_a_tracer_comes_back_in(kind: str) -> None:
+def test_a_tracer_comes_back_in(play: Play, kind: str) -> None:
     # It sees every call that we make into Python, from C too if it profiles.
     play(
         """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 is_inside = threading.local()
 
 def watch(frame, event, argument):
@@ -334,10 +347,10 @@ check()
     )
 
 
-def test_a_signal_handler_comes_back_in() -> None:
+def test_a_signal_handler_comes_back_in(play: Play) -> None:
     play(
         """
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 signal.signal(signal.SIGALRM, reenter)
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 end = time.monotonic() + 0.5
@@ -353,13 +366,13 @@ check()
     )
 
 
-def test_a_warning_that_is_shown_comes_back_in() -> None:
+def test_a_warning_that_is_shown_comes_back_in(play: Play) -> None:
     play(
         """
 import warnings
 warnings.simplefilter("always")
 warnings.showwarning = reenter
-limiter = SemaphoreLimiter(1)
+limiter = Limiter(1)
 for _ in range(20):
     limiter.try_acquire()
     limiter.acquire()

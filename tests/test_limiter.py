@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import sluicegate
 from sluicegate import (
-    Limiter,
     ManualClock,
     Outcome,
     Permit,
@@ -23,17 +23,19 @@ from sluicegate import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from limiters import Limiter, New
+
 pytestmark = pytest.mark.timeout(20)
 
 
-def take(limiter: SemaphoreLimiter, cost: int = 1) -> Permit:
+def take(limiter: Limiter, cost: int = 1) -> Permit:
     permit = limiter.try_acquire(cost)
     assert isinstance(permit, Permit)
     return permit
 
 
-def test_it_admits_as_many_as_the_limit_says() -> None:
-    limiter = SemaphoreLimiter(3)
+def test_it_admits_as_many_as_the_limit_says(new: New) -> None:
+    limiter = new(3)
     permits = [take(limiter) for _ in range(3)]
     rejection = limiter.try_acquire()
     assert not rejection
@@ -50,8 +52,8 @@ def test_it_admits_as_many_as_the_limit_says() -> None:
     assert limiter.saturation == 0.0
 
 
-def test_a_cost_is_as_many_units() -> None:
-    limiter = SemaphoreLimiter(5)
+def test_a_cost_is_as_many_units(new: New) -> None:
+    limiter = new(5)
     with take(limiter, 3), take(limiter, 2):
         assert limiter.in_flight == 5
         assert not limiter.try_acquire(1)
@@ -63,8 +65,8 @@ def test_a_cost_is_as_many_units() -> None:
 
 
 @pytest.mark.parametrize("cost", [4, 10**9])
-def test_a_cost_above_the_limit_runs_alone(cost: int) -> None:
-    limiter = SemaphoreLimiter(3)
+def test_a_cost_above_the_limit_runs_alone(new: New, cost: int) -> None:
+    limiter = new(3)
     with take(limiter):
         assert not limiter.try_acquire(cost)
     with take(limiter, cost):
@@ -74,16 +76,16 @@ def test_a_cost_above_the_limit_runs_alone(cost: int) -> None:
     assert limiter.in_flight == 0
 
 
-def test_a_fractional_limit_admits_whole_units() -> None:
-    limiter = SemaphoreLimiter(2.9)
+def test_a_fractional_limit_admits_whole_units(new: New) -> None:
+    limiter = new(2.9)
     with take(limiter), take(limiter):
         assert not limiter.try_acquire()
 
 
 @pytest.mark.parametrize("limit", [0.25, 0.5, 0.9])
-def test_a_limit_below_one_rests_between_two(limit: float) -> None:
+def test_a_limit_below_one_rests_between_two(new: New, limit: float) -> None:
     clock = ManualClock()
-    limiter = SemaphoreLimiter(limit, clock=clock)
+    limiter = new(limit, clock=clock)
     with take(limiter):
         clock.advance(1.0)
         assert not limiter.try_acquire()
@@ -94,8 +96,8 @@ def test_a_limit_below_one_rests_between_two(limit: float) -> None:
     take(limiter).release()
 
 
-def test_an_update_holds_from_now_on() -> None:
-    limiter = SemaphoreLimiter(2)
+def test_an_update_holds_from_now_on(new: New) -> None:
+    limiter = new(2)
     permits = [take(limiter), take(limiter)]
     limiter.update(limit=4)
     permits += [take(limiter), take(limiter)]
@@ -143,7 +145,7 @@ def test_a_limiter_can_be_subclassed_and_named() -> None:
         extra = 5
 
     limiter = Mine(2, name="my own")
-    assert isinstance(limiter, Limiter)
+    assert isinstance(limiter, sluicegate.Limiter)
     assert limiter.extra == 5
     assert limiter.name == "my own"
     assert repr(limiter) == "<Mine 'my own': limit 2, 0 in flight, 0 waiting>"
@@ -204,8 +206,8 @@ def test_a_manual_clock_answers_those_who_are_due() -> None:
 # The decorator
 
 
-def test_a_guard_holds_a_permit_while_a_function_runs() -> None:
-    limiter = SemaphoreLimiter(3)
+def test_a_guard_holds_a_permit_while_a_function_runs(new: New) -> None:
+    limiter = new(3)
 
     @limiter.guard(cost=2, operation="work")
     def work(a: int, /, b: int = 2, *, c: str = "c") -> tuple[int, int, str, int]:
@@ -221,8 +223,8 @@ def test_a_guard_holds_a_permit_while_a_function_runs() -> None:
     assert not inspect.iscoroutinefunction(work)
 
 
-def test_a_guard_waits_with_a_coroutine_function() -> None:
-    limiter = SemaphoreLimiter(2)
+def test_a_guard_waits_with_a_coroutine_function(new: New) -> None:
+    limiter = new(2)
     peaks: list[int] = []
 
     @limiter.guard()
@@ -241,8 +243,8 @@ def test_a_guard_waits_with_a_coroutine_function() -> None:
     assert limiter.in_flight == 0
 
 
-def test_a_guard_takes_methods() -> None:
-    limiter = SemaphoreLimiter(1)
+def test_a_guard_takes_methods(new: New) -> None:
+    limiter = new(1)
 
     class Service:
         @limiter.guard()
@@ -279,8 +281,10 @@ def test_a_guard_takes_methods() -> None:
         (Rejected(Rejection("other", "full")), Outcome.IGNORED),
     ],
 )
-def test_what_a_guarded_function_raises_goes_through(error: Exception, outcome: Outcome) -> None:
-    limiter = SemaphoreLimiter(2)
+def test_what_a_guarded_function_raises_goes_through(
+    new: New, error: Exception, outcome: Outcome
+) -> None:
+    limiter = new(2)
 
     @limiter.guard()
     def fails() -> None:
@@ -301,8 +305,8 @@ def test_what_a_guarded_function_raises_goes_through(error: Exception, outcome: 
     assert limiter.snapshot().outcomes == {outcome: 2}
 
 
-def test_a_guarded_function_can_call_itself_if_there_is_room() -> None:
-    limiter = SemaphoreLimiter(5)
+def test_a_guarded_function_can_call_itself_if_there_is_room(new: New) -> None:
+    limiter = new(5)
 
     @limiter.guard()
     def countdown(number: int) -> int:
@@ -325,8 +329,8 @@ def test_a_guard_takes_no_generator_functions() -> None:
             SemaphoreLimiter(1).guard()(function)
 
 
-def test_a_guarded_plain_function_is_not_for_an_event_loop() -> None:
-    limiter = SemaphoreLimiter(2)
+def test_a_guarded_plain_function_is_not_for_an_event_loop(new: New) -> None:
+    limiter = new(2)
 
     @limiter.guard()
     def work() -> None:
