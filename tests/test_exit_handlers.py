@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import limiters
 from subprocesses import run
 
 pytestmark = pytest.mark.timeout(60)
 
 
+@pytest.mark.parametrize("kind", limiters.NAMES)
 @pytest.mark.parametrize("ending", ["times out", "is granted"])
-def test_a_worker_that_an_exit_handler_joins_is_answered(ending: str) -> None:
+def test_a_worker_that_an_exit_handler_joins_is_answered(ending: str, kind: str) -> None:
     # As the clients for logs and metrics do that flush at exit.
     output = run(
         """
@@ -32,8 +34,8 @@ def test_a_worker_that_an_exit_handler_joins_is_answered(ending: str) -> None:
             print("flushed", flush=True)
 
         atexit.register(flush)
-        from sluicegate import SemaphoreLimiter
-        limiter = SemaphoreLimiter(1)
+        from limiters import KINDS
+        limiter = KINDS[sys.argv[2]](1)
         permit = limiter.try_acquire()
         began = threading.Event()
 
@@ -49,5 +51,6 @@ def test_a_worker_that_an_exit_handler_joins_is_answered(ending: str) -> None:
         began.wait()
         """,
         ending,
+        kind,
     )
     assert output.splitlines() == [ending, "flushed"]

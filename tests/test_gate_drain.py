@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from event_loops import KINDS, run_on
 from sluicegate import Gate, ManualClock, Permit, Reason, Rejected, Rejection
 from sluicegate.testing import assert_idle
+from subprocesses import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +232,7 @@ def test_what_is_granted_counts_as_in_flight() -> None:
     asyncio.run(main())
 
 
-def test_a_drained_gate_in_a_forked_or_dry_run() -> None:
+def test_what_would_run_in_a_dry_run_is_waited_for_only_as_far_as_it_would() -> None:
     gate = Gate(1, dry_run=True, clock=ManualClock())
     held = [take(gate) for _ in range(3)]
     gate.close()
@@ -237,4 +241,115 @@ def test_a_drained_gate_in_a_forked_or_dry_run() -> None:
     assert gate.snapshot().rejected[Reason.CLOSED] >= 1
     for permit in held:
         permit.release()
-    assert gate.drain_sync(1) in (True, False)
+    assert gate.drain_sync(1)
+
+
+def test_a_drain_that_nobody_knows_goes_with_its_gate() -> None:
+    class Mine(Gate):
+        """With a dictionary."""
+
+    messages: list[str] = []
+
+    async def wait(gate: Gate) -> None:
+        await gate.drain()
+        pytest.fail("nobody released")
+
+    async def main() -> None:
+        event_loop = asyncio.get_running_loop()
+        event_loop.set_exception_handler(lambda _, context: messages.append(context["message"]))
+        gate: Any = Mine(1, clock=ManualClock())
+        gate.permit = take(gate)
+        gate.task = asyncio.create_task(wait(gate))
+        await turns()
+        alive = weakref.ref(gate), weakref.ref(gate.task)
+        del gate
+        gc.collect()
+        assert [each() for each in alive] == [None, None]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asyncio.run(main())
+    assert messages == ["Task was destroyed but it is pending!"]
+
+
+def test_an_interrupt_ends_a_drain_in_the_main_thread() -> None:
+    run(
+        """
+        import os, signal, threading, time
+        from sluicegate import Gate
+        gate = Gate(1)
+        held = gate.try_acquire()
+
+        def interrupt():
+            while not gate.closed:
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        try:
+            gate.drain_sync()
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("it was not interrupted")
+        held.release()
+        assert gate.drain_sync(1)
+        """
+    )
+
+
+@pytest.mark.parametrize("is_dry", ["", "dry run"])
+def test_a_child_has_nothing_in_flight_and_the_parent_goes_on(is_dry: str) -> None:
+    run(
+        """
+        import asyncio, os, sys, warnings
+        from sluicegate import Criticality, Gate, TokenBucket
+        from sluicegate.testing import assert_idle
+        warnings.simplefilter("ignore")
+        is_dry = bool(sys.argv[1])
+        part = Gate(1)
+        gate = Gate(1, dry_run=is_dry, reserve={Criticality.CRITICAL: 0.5})
+
+        async def main():
+            held = gate.try_acquire(inner=part)
+            others = [await gate.acquire() for _ in range(3)] if is_dry else []
+            line = [] if is_dry else [asyncio.ensure_future(gate.acquire(deadline=3600))]
+            await asyncio.sleep(0)
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    assert_idle(gate, part)
+                    assert not gate.closed
+                    for permit in (held, *others):
+                        permit.release()
+                    assert_idle(gate, part)
+                    with gate.try_acquire(inner=part):
+                        assert (gate.in_flight, part.in_flight) == (1, 1)
+                        assert is_dry or not gate.try_acquire()
+                    # Inside of the loop of the parent none can be run.
+                    assert_idle(gate, part)
+                    os._exit(0)
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())
+                    os._exit(1)
+            assert os.waitpid(pid, 0)[1] == 0
+            assert gate.in_flight == part.in_flight == 1
+            drain = asyncio.ensure_future(gate.drain()) if is_dry else None
+            for permit in (held, *others):
+                permit.release()
+            for wait in line:
+                (await wait).release()
+            if drain:
+                assert await asyncio.wait_for(drain, 5)
+            pid = os.fork()
+            if pid == 0:
+                # Closed is closed.
+                os._exit(0 if gate.closed == is_dry else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+
+        asyncio.run(main())
+        assert_idle(gate, part)
+        """,
+        is_dry,
+        is_watched=False,
+    )

@@ -444,4 +444,4 @@ assert bucket.snapshot().tokens <= 1e9
 
 @pytest.mark.parametrize("seed", range(100, 200, 20))
 def test_one_gate_is_one_limit_for_two_loops_and_eight_threads(seed: int, scale: float) -> None:
-    run(SHARED, str(seed), str(int(5000 * scale)), seconds=30 + 300 * scale)
+    run(SHARED, str(seed), str(int(20_000 * scale)), seconds=30 + 300 * scale)

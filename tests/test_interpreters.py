@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import limiters
 from snippets import UNTIL
 from subprocesses import run
 
@@ -17,7 +18,6 @@ PRELUDE = (
     UNTIL
     + """
 import asyncio, sys, threading, time, warnings
-from sluicegate import SemaphoreLimiter
 
 def use():
     async def main():
@@ -58,7 +58,7 @@ linger()
 class Clock:
     def now(self):
         return time.monotonic()
-limiter = SemaphoreLimiter(2, clock=Clock())
+limiter = Limiter(2, clock=Clock())
 permit = limiter.try_acquire(2)
 daemons(block, None)
 linger()
@@ -104,7 +104,7 @@ TO_END = (
     + """
 warnings.simplefilter("ignore")
 sys.unraisablehook = lambda unraisable: None
-limiter = SemaphoreLimiter(2)
+limiter = Limiter(2)
 
 async def work(timeout):
     async with limiter.acquire(timeout=timeout):
@@ -135,12 +135,13 @@ def linger():
 )
 
 
-def test_fifty_processes_end_well() -> None:
+@pytest.mark.parametrize("kind", limiters.NAMES)
+def test_fifty_processes_end_well(kind: str) -> None:
     names = [*itertools.islice(itertools.cycle(ENDINGS), 42), *["daemons with busy loops"] * 8]
 
     def end(name: str) -> tuple[str, Any]:
         try:
-            return name, run(TO_END + ENDINGS[name], seconds=8)
+            return name, run(limiters.IMPORTS[kind] + TO_END + ENDINGS[name], seconds=8)
         except AssertionError as failure:
             return name, failure
 
