@@ -102,6 +102,7 @@ def test_a_drain_ends_at_its_bound() -> None:
 
     async def main() -> None:
         with take(gate):
+            assert not gate.closed
             drains = {span: asyncio.ensure_future(gate.drain(span)) for span in (3, 1, 2)}
             await turns()
             for span in (1, 2, 3):
@@ -109,6 +110,7 @@ def test_a_drain_ends_at_its_bound() -> None:
                 await clock.settle(1)
                 assert await drains[span] is False
             assert await gate.drain(timeout=0) is False
+            assert gate.closed
 
     asyncio.run(main())
     assert_idle(gate)

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sluicegate import Criticality, Gate, ManualClock, Permit, Reason, Rejection, pressure
+from sluicegate import (
+    Criticality,
+    Gate,
+    ManualClock,
+    Permit,
+    Reason,
+    Rejection,
+    context,
+    pressure,
+)
 from sluicegate.testing import assert_idle
 
 if TYPE_CHECKING:
@@ -307,7 +316,8 @@ def test_the_same_callers_are_treated_alike_by_two_gates() -> None:
     for number in range(60_000):
         key = randomness.choice(keys)
         for place, gate in enumerate(gates):
-            is_rejected = not use(gate, key=key)
+            with context.key(key if place else "another"):
+                is_rejected = not (use(gate) if place else use(gate, key=key))
             rates[place] += (is_rejected - rates[place]) * 0.002
             if number >= 30_000:
                 seen[place][key] += is_rejected

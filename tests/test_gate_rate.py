@@ -363,6 +363,35 @@ def test_a_wait_at_both_in_a_thread() -> None:
     parts.check(BURST - 1, BURST - 1)
 
 
+def test_who_is_refused_at_the_second_of_both_holds_nothing_of_the_first() -> None:
+    import threading
+
+    parts = Parts()
+    inside, outside = take(parts.inner, tokens=0), take(parts.outer, tokens=0)
+    wish = parts.outer.acquire(inner=parts.inner)
+    errors: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            with wish:
+                pytest.fail("it must not run")
+        except Rejected as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    until(lambda: parts.inner.waiting == 1)
+    inside.release()
+    until(lambda: parts.outer.waiting == 1)
+    parts.outer.close()
+    thread.join()
+    outside.release()
+    assert len(errors) == 1
+    # Although the wish is still there.
+    parts.check()
+    assert "acquire" in repr(wish).lower() or wish
+
+
 def until(condition: Callable[[], bool]) -> None:
     import time
 
