@@ -560,6 +560,49 @@ fn who_is_asked_for_a_place_to_wait_at_is_judged_once() {
 }
 
 #[test]
+fn the_end_of_what_runs_in_a_dry_run_is_that_of_what_runs_in_truth() {
+    let mut gate = gate(1.0);
+    let _ = gate.set_dry_run(at(0), true);
+    let come = |gate: &mut Gate<u32>| gate.admit_in_dry_run(at(0), &critical(), true, &mut ()).0;
+    let (first, second) = (come(&mut gate), come(&mut gate));
+    let _ = gate.close(at(0));
+    let drain = gate.join_drain(at(0), HERE, None, &mut Some(9)).expect("two are at work");
+    assert!(done(&mut gate, at(1), first).is_empty());
+    assert_eq!(gate.claim_drain(at(1), drain).0, None);
+    assert_eq!(done(&mut gate, at(2), second), [9]);
+    assert_eq!(gate.claim_drain(at(2), drain).0, Some(true));
+}
+
+#[test]
+fn pressure_spares_what_matters_most_and_what_comes_to_an_idle_gate() {
+    let config =
+        GateConfig { limit: GateLimit::Fixed(10.0), has_pressure: true, ..GateConfig::default() };
+    let mut gate = gate_with(config);
+    gate.note_pressure(4.0);
+    let busy = enter(&mut gate, at(0), &critical());
+    let mut rejected = [0; 4];
+    for turn in 1..1_000 {
+        for criticality in Criticality::ALL {
+            let now = at(10 * turn);
+            let (answer, _) = gate.try_acquire(now, &ask(criticality, HERE), &mut ());
+            match answer {
+                Ok(permit) => drop(done(&mut gate, now, permit)),
+                Err(rejection) => {
+                    assert_eq!(rejection.reason, Reason::Priority);
+                    rejected[criticality.index()] += 1;
+                }
+            }
+        }
+    }
+    let [sheddable, _, critical_ones, plus] = rejected;
+    assert!(sheddable > 900 && critical_ones > 500, "{rejected:?}");
+    assert_eq!(plus, 0, "whatever the pressure is");
+    let _ = done(&mut gate, at(9_999), busy);
+    let (answer, _) = gate.try_acquire(at(9_999), &ask(Criticality::Sheddable, HERE), &mut ());
+    assert!(answer.is_ok(), "nothing is in flight");
+}
+
+#[test]
 fn who_is_rejected_is_one_who_asked() {
     let config =
         GateConfig { limit: GateLimit::Fixed(1.0), max_waiting: Some(0), ..GateConfig::default() };

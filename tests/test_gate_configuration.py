@@ -309,7 +309,7 @@ def test_from_env_with_a_target_and_a_prefix(monkeypatch: pytest.MonkeyPatch) ->
         ("MAX_WAIT", "-1"),
         ("MAX_WAIT", "5000"),
         ("MAX_WAIT", "0,5"),
-        ("DRY_RUN", "yes"),
+        ("DRY_RUN", "perhaps"),
         ("DRY_RUN", "2"),
     ],
 )
@@ -341,8 +341,8 @@ def test_a_snapshot_is_json_and_one_line() -> None:
     assert values["rejected"] == {"limit": 1}
     (pressure,) = values["pressure"].values()
     assert pressure == 0.5
-    assert str(snapshot) == "api: limit 2.5 (fixed) | 2 in flight | 0/3 waiting | 1 rejected"
+    assert str(snapshot) == "api: limit 2.5 (fixed) | 2 in flight | 0/3 waiting | <lambda> 0.50 | 1 rejected (limit 1)"
     gate.close()
     gate.update(dry_run=True)
-    assert str(gate.snapshot()).endswith("| 1 rejected | closed | dry run: all are admitted")
+    assert str(gate.snapshot()).endswith("| 1 rejected (limit 1) | closed | dry run: all are admitted")
     assert repr(gate) == "<Gate 'api': limit 2.5, 0 in flight, 0 waiting>"

@@ -218,7 +218,7 @@ def test_the_kill_switch(value: str) -> None:
                 assert await gate.acquire(inner=gates[(gates.index(gate) + 1) % len(gates)])
 
         for gate in gates:
-            is_on = sys.argv[1] == "1"
+            is_on = sys.argv[1] in ("1", "true")
             assert gate.snapshot().disabled == is_on
             assert ("disabled: all are admitted" in str(gate.snapshot())) == is_on
             if is_on:

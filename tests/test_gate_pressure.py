@@ -168,13 +168,17 @@ def test_a_source_that_raises_is_reported_once_and_counts_as_none(
     clock = ManualClock()
     source = Source(ValueError("disk"))
     gate = Gate(5, pressure=[source, Source(5.0)], clock=clock)
-    for _ in range(50):
+    # Nobody is rejected where nothing is in flight.
+    busy = gate.acquire_sync()
+    clock.advance(0.1)
+    for _ in range(49):
         use(gate, criticality=C.SHEDDABLE)
         clock.advance(0.1)
     assert reported == [source.value]
     assert source.calls == 50
     # The other one counts.
     assert gate.snapshot().rejected[Reason.PRIORITY] > 10
+    busy.release()
 
 
 @pytest.mark.parametrize("way", ["try_acquire", "acquire_sync", "await"])
@@ -242,7 +246,8 @@ def test_sustained_pressure_sheds_the_least_critical_first() -> None:
         nonlocal rejected
         rejected += (is_rejected - rejected) * 0.002
 
-    result = shares(gate, clock, 60, note)
+    with gate.acquire_sync():
+        result = shares(gate, clock, 60, note)
     assert result[C.SHEDDABLE] > 0.95, result
     assert 0.1 < result[C.SHEDDABLE_PLUS] < 0.6, result
     assert result[C.CRITICAL] < 0.05, result
@@ -256,6 +261,7 @@ def test_a_pressure_of_two_reaches_the_critical_and_it_ends_quickly() -> None:
     clock = ManualClock()
     source = Source(2.0)
     gate = Gate(100, pressure=[source], clock=clock)
+    busy = gate.acquire_sync()
     orders: list[Criticality] = []
     for number in range(20_000):
         level = C(number % 4)
@@ -263,13 +269,15 @@ def test_a_pressure_of_two_reaches_the_critical_and_it_ends_quickly() -> None:
             orders.append(level)
         clock.advance(0.001)
     # One after the other. Of all, never everything is rejected.
-    assert orders[:3] == [C.SHEDDABLE, C.SHEDDABLE_PLUS, C.CRITICAL]
+    assert orders == [C.SHEDDABLE, C.SHEDDABLE_PLUS, C.CRITICAL]
     rejected = gate.snapshot().rejected[Reason.PRIORITY]
-    assert 0.5 < rejected / 20_000 < 0.96
+    assert 0.5 < rejected / 20_000 <= 0.75
     answer = Rejection("x", "full")
     while answer := use(gate, criticality=C.SHEDDABLE):  # type: ignore[assignment]
         pass
     assert str(answer).startswith(f"gate '{gate.name}' rejected SHEDDABLE work: priority (below ")
+    busy.release()
+    assert use(gate, criticality=C.SHEDDABLE), "nothing is in flight"
     source.value = 0.0
     for _ in range(3000):
         use(gate, criticality=C.SHEDDABLE)
@@ -290,6 +298,7 @@ def test_of_one_criticality_as_many_are_shed_as_it_takes() -> None:
         return (1 - rate) / 0.7
 
     gate = Gate(100, pressure=[load], clock=clock)
+    busy = gate.acquire_sync()
     came = rejected = 0
     for number in range(120_000):
         is_rejected = not use(gate, criticality=C.CRITICAL)
@@ -299,6 +308,7 @@ def test_of_one_criticality_as_many_are_shed_as_it_takes() -> None:
             rejected += is_rejected
         clock.advance(0.001)
     assert rejected / came == pytest.approx(0.3, abs=0.03)
+    busy.release()
 
 
 def test_the_same_callers_are_treated_alike_by_two_gates() -> None:
@@ -309,6 +319,7 @@ def test_the_same_callers_are_treated_alike_by_two_gates() -> None:
         return (1 - rates[number]) / 0.6
 
     gates = [Gate(100, pressure=[partial(load, number)], clock=clock) for number in range(2)]
+    busy = [gate.acquire_sync() for gate in gates]
     randomness = random.Random(5)
     keys = [f"user-{number}" for number in range(500)]
     seen: list[Counter[str]] = [Counter(), Counter()]
@@ -328,5 +339,7 @@ def test_the_same_callers_are_treated_alike_by_two_gates() -> None:
     never = [{key for key in keys if counts[key] < 0.1 * each} for counts in seen]
     assert len(always[0]) + len(never[0]) > 350, "it is not the same ones"
     assert not always[0] & never[1]
+    for permit in busy:
+        permit.release()
     assert not always[1] & never[0]
     assert len(always[0] & always[1]) > 50

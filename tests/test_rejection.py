@@ -205,7 +205,8 @@ def test_every_reason_and_criticality_has_a_text() -> None:
         text = str(Rejection("api", "limit", criticality=criticality))
         assert f" rejected {criticality.name} work: " in text
         text = str(Rejection("api", "priority", threshold=criticality))
-        assert text.endswith(f"(below {criticality.name})")
+        part = "a part of" if criticality is Criticality.CRITICAL else "below"
+        assert text.endswith(f"({part} {criticality.name})")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "it's", "\ud800", "x" * 10_000, "", "é" * 200])

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from sluicegate._limiter import BaseLimiter
 
 
+_YES = {"1", "true", "yes", "on"}
+_NO = {"", "0", "false", "no", "off"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSnapshot:
     """The state of a `Gate` at one moment; `dataclasses.asdict()` of it is JSON.
@@ -46,7 +50,7 @@ class GateSnapshot:
         threshold: The least critical that are not all rejected, whatever room there is.
         saturation: In flight / limit; 1 if the limit is 0.
         dry_run: Whether everybody is admitted and what would have been done is counted.
-        disabled: Whether everybody is admitted since `SLUICEGATE_DISABLED` is 1.
+        disabled: Whether everybody is admitted since `SLUICEGATE_DISABLED` is set.
         closed: Whether it is closed.
         admitted: How many permits were given since the start.
         rejected: How many were rejected, by reason; in a dry run, how many would have been.
@@ -89,7 +93,11 @@ class GateSnapshot:
         parts.append(waiting)
         if self.threshold > Criticality.SHEDDABLE:
             parts.append(f"below {self.threshold.name} rejected")
-        parts.append(f"{sum(self.rejected.values())} rejected")
+        for name, value in self.pressure.items():
+            parts.append(f"{name} {value:.2f}")
+        rejected = f"{sum(self.rejected.values())} rejected"
+        reasons = [f"{reason} {count}" for reason, count in self.rejected.items() if count]
+        parts.append(f"{rejected} ({', '.join(reasons)})" if reasons else rejected)
         for is_so, word in (
             (self.closed, "closed"),
             (self.dry_run, "dry run: all are admitted"),
@@ -213,8 +221,8 @@ class Gate(_core.Gate):
             msg = f"{prefix}MAX_WAITING must be an integer, got {max_waiting}"
             raise ValueError(msg)
         max_wait = _number(prefix + "MAX_WAIT")
-        dry_run = os.environ.get(prefix + "DRY_RUN", "0")
-        if dry_run not in ("0", "1", ""):
+        dry_run = os.environ.get(prefix + "DRY_RUN", "").strip().lower()
+        if dry_run not in _YES | _NO:
             msg = f"{prefix}DRY_RUN must be 1 or 0, got {dry_run!r}"
             raise ValueError(msg)
         try:
@@ -223,7 +231,7 @@ class Gate(_core.Gate):
                 name=os.environ.get(prefix + "NAME") or None,
                 max_waiting=None if max_waiting is None else int(max_waiting),
                 max_wait=max_wait,
-                dry_run=dry_run == "1",
+                dry_run=dry_run in _YES,
             )
         except ValueError as error:
             parameter, _, rest = str(error).partition(" ")

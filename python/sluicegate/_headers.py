@@ -116,14 +116,19 @@ class Headers:
             _core.report(error, trusted)
             return False
 
-    def read(self, headers: Pairs | Mapping[str, str], /, *, trusted: bool = False) -> Received:
+    def read(
+        self, headers: Pairs | Mapping[str, str], /, *, trusted: bool | None = None
+    ) -> Received:
         """Read what a request says.
 
         Args:
             headers: Pairs of names and values, in bytes as in an ASGI scope, where names are in
                 lower case, or in text; or a mapping.
-            trusted: Whether to believe a criticality above CRITICAL.
+            trusted: Whether to believe a criticality above CRITICAL; if not given, whether all
+                callers are trusted alike.
         """
+        if trusted is None:
+            trusted = self.trusted is True
         known = self._known
         if isinstance(headers, list) and headers and isinstance(headers[0][0], bytes):
             pairs: Iterable[tuple[bytes, bytes]] = headers

@@ -43,6 +43,7 @@ __all__ = [
     "detached",
     "key",
     "operation",
+    "received",
     "remaining",
     "tokens",
 ]
@@ -137,6 +138,19 @@ def tokens(n: float, /) -> AbstractContextManager[None]:
     """
     _refuse_none("tokens", "a number of tokens from 1e-9 to 1e9", n)
     return cast("AbstractContextManager[None]", _core.Scope(tokens=n))
+
+
+def received(said: Received, /) -> AbstractContextManager[None]:
+    """Say what the headers of a request said: its deadline and its criticality, if any.
+
+        with context.received(headers.read(scope["headers"], trusted=headers.trusts(scope))):
+            await app(scope, receive, send)
+
+    Args:
+        said: What `Headers.read()` returned.
+    """
+    scope = _core.Scope(deadline=said.deadline, criticality=said.criticality)
+    return cast("AbstractContextManager[None]", scope)
 
 
 def current() -> Current:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from sluicegate._clock import Clock
     from sluicegate._gate import Gate
+    from sluicegate._limiter import BaseLimiter
 
 __all__ = ["assert_idle", "rejecting", "use_clock"]
 
@@ -48,7 +49,7 @@ def rejecting(
         gate._reject(None, 0.0)  # noqa: SLF001
 
 
-def assert_idle(*gates: Gate) -> None:
+def assert_idle(*gates: Gate | BaseLimiter) -> None:
     """Assert that nothing is in flight and nobody waits: that no permit was lost.
 
     Args:

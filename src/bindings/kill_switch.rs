@@ -1,8 +1,11 @@
-/// Whether `SLUICEGATE_DISABLED` is `1`: gates and throttles that are made then admit
-/// everybody, and count that.
+/// Whether `SLUICEGATE_DISABLED` is set, to anything but an empty text or what says no:
+/// gates and throttles that are made then admit everybody, and count that. A switch for
+/// emergencies is not to be missed for want of the right word.
 ///
 /// Quotas, budgets, bounds of queues and plain limiters are not lifted: they protect
 /// others, or the memory.
 pub(crate) fn is_on() -> bool {
-    std::env::var_os("SLUICEGATE_DISABLED").is_some_and(|value| value == "1")
+    let Some(value) = std::env::var_os("SLUICEGATE_DISABLED") else { return false };
+    let value = value.to_string_lossy().to_ascii_lowercase();
+    !matches!(value.trim(), "" | "0" | "false" | "no" | "off")
 }

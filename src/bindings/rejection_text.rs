@@ -33,7 +33,10 @@ fn figures(kind: Kind, rejection: &Rejection) -> String {
         },
         Reason::Priority => rejection
             .threshold
-            .map(|threshold| format!("below {}", threshold.name()))
+            .map(|threshold| {
+                let part = if threshold == rejection.criticality { "a part of" } else { "below" };
+                format!("{part} {}", threshold.name())
+            })
             .unwrap_or_default(),
         Reason::Limit if waiting == 0 => busy(kind, rejection),
         Reason::Limit => format!("{}, {waiting} waiting", busy(kind, rejection)),

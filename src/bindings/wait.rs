@@ -339,7 +339,7 @@ pub(crate) fn refuse_on_event_loop(py: Python<'_>, what: &str, instead: &str) ->
         None => Ok(()),
         Some(library) => Err(PyRuntimeError::new_err(format!(
             "{what} would block {library}, which runs in this thread; use what does not wait, such \
-             as try_acquire(), or a thread of its own"
+             as try_acquire()"
         ))),
     }
 }

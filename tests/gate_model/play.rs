@@ -339,7 +339,7 @@ impl Play {
                 let until = until.map(|until| Time::from_nanos((self.now + until) * MS));
                 let now = self.time();
                 let ticket = self.gate.join_drain(now, Home(home), until, &mut Some(name));
-                assert_eq!(ticket.is_some(), self.gate.in_flight() > 0);
+                assert_eq!(ticket.is_some(), !self.gate.is_idle());
                 if let Some(ticket) = ticket {
                     let drain = Drain { ticket, until, is_woken: false, is_unreached: false };
                     self.drains.insert(name, drain);
@@ -583,11 +583,11 @@ impl Play {
         let (answer, wakes) = self.gate.claim_drain(self.time(), ticket);
         let is_over = until.is_some_and(|until| until <= self.gate.latest());
         if let Some(is_idle) = answer {
-            assert_eq!(is_idle, self.gate.in_flight() == 0);
+            assert_eq!(is_idle, self.gate.is_idle());
             assert!(is_idle || is_over, "the wait is not over");
             self.drains.remove(&name);
         } else {
-            assert!(self.gate.in_flight() > 0 && !is_over, "the wait is over");
+            assert!(!self.gate.is_idle() && !is_over, "the wait is over");
             let before = self.gate.renew(ticket, name).expect("he waits");
             assert_eq!(before.is_none(), is_woken);
             let drain = self.drains.get_mut(&name).expect("it is there");

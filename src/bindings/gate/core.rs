@@ -178,7 +178,8 @@ impl Shared<Primitive<Waiter>> {
         if self.listener().is_disabled {
             return Ok(Some(self.with(Primitive::admit_uncounted)));
         }
-        if self.with(|state| state.is_dry_run()) {
+        // Closed is closed.
+        if self.with(|state| state.is_dry_run() && !state.is_closed()) {
             let mut rate = Charged::new(py, self)?;
             let (right, delivered) = self
                 .change(py, |state, now| state.admit_in_dry_run(now, ask, may_wait, &mut rate))?;

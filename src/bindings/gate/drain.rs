@@ -47,7 +47,7 @@ impl Quest for Drain {
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let core = self.gate.get().core();
         core.change_surely(py, |state, now| ((), state.close(now))).1?;
-        let is_drained = core.with(|state| state.in_flight() == 0);
+        let is_drained = core.with(|state| state.is_idle());
         if is_drained || self.timeout == Some(Duration::ZERO) {
             return Ok(Some(Self::answer(py, is_drained)));
         }

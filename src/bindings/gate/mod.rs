@@ -413,7 +413,18 @@ impl Gate {
 
     fn check_tokens(&self, tokens: f64) -> PyResult<()> {
         match (&self.core.listener().rate, TokenAsk::new(tokens)) {
-            (Some(rate), Ok(ask)) => Ok(rate.get().core().with(|state| state.check(&ask))?),
+            (Some(rate), Ok(ask)) => {
+                let bucket = rate.get().core();
+                let (is_within, burst) =
+                    bucket.with(|state| (state.check(&ask).is_ok(), state.burst()));
+                if is_within {
+                    return Ok(());
+                }
+                Err(PyValueError::new_err(format!(
+                    "tokens must be a number of tokens from 0 to the burst, got {tokens} with a \
+                     burst of {burst}"
+                )))
+            }
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -32,6 +32,19 @@ struct Source {
     /// What it said last, as the bits of a number.
     said: AtomicU64,
     has_failed: AtomicBool,
+}
+
+impl Source {
+    fn ask(&self, py: Python<'_>) -> PyResult<f64> {
+        let said = self.call.bind(py).call0()?;
+        said.extract().map_err(|error: PyErr| {
+            if !error.is_instance_of::<PyTypeError>(py) {
+                return error;
+            }
+            let (name, class) = (self.name.bind(py), said.get_type());
+            PyTypeError::new_err(format!("pressure '{name}' must return a number, got a {class}"))
+        })
+    }
 }
 
 impl Pressures {
@@ -90,7 +103,7 @@ impl Pressures {
         let _calling = exit::Calling::new(py);
         let mut highest = 0.0_f64;
         for source in &self.sources {
-            let said = match source.call.bind(py).call0().and_then(|said| said.extract::<f64>()) {
+            let said = match source.ask(py) {
                 Ok(said) => said,
                 // One that fails says nothing, and does not take the gate down.
                 Err(error) if error.is_instance_of::<PyException>(py) => {

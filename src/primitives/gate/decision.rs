@@ -42,7 +42,10 @@ impl<W> Gate<W> {
             return Decision::Rejected(rejection);
         }
         let priority = priority_of(criticality, ask.position, &mut self.random);
-        let decision = if self.shedding.admits(now, priority) {
+        // What nothing is in flight for is not the load; and whoever matters most is not
+        // rejected for others, however long a signal stays that has nothing to do with this.
+        let is_spared = criticality == Criticality::CriticalPlus || self.in_flight() == 0;
+        let decision = if self.shedding.admits(now, priority) || is_spared {
             self.decide_room(ask, priority, may_wait, wakes)
         } else {
             let level = self.shedding.outside_level();
@@ -163,6 +166,7 @@ impl<W> Gate<W> {
         permit.operation = work.operation();
         self.hold(&mut permit, ask.ask.criticality);
         self.admitted += 1;
+        self.held += 1;
         self.refusals.note_ask();
         self.shedding.note_room(self.now);
         Some(permit)

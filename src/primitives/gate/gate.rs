@@ -49,6 +49,8 @@ pub struct Gate<W> {
     pub(super) drains: Vec<Drain<W>>,
     pub(super) next_drain: u64,
     pub(super) departures: Departures,
+    /// How many permits are out, whatever they occupy.
+    pub(super) held: u64,
     pub(super) is_dry_run: bool,
     /// For tests: why everybody is rejected.
     pub(super) forced: Option<(Reason, Duration)>,
@@ -90,6 +92,7 @@ impl<W> Gate<W> {
             drains: Vec::new(),
             next_drain: 1,
             departures: Departures::new(),
+            held: 0,
             is_dry_run: false,
             forced: None,
             is_closed: false,
@@ -342,6 +345,7 @@ impl<W> Gate<W> {
         }
         let now = self.tick(now);
         self.outcomes[outcome.index()] += 1;
+        self.held = self.held.saturating_sub(1);
         self.refusals.note_done(now);
         match permit.shadow {
             None => self.end(now, permit, operation, outcome),
@@ -367,6 +371,7 @@ impl<W> Gate<W> {
         }
         self.tick(now);
         self.admitted = self.admitted.saturating_sub(1);
+        self.held = self.held.saturating_sub(1);
         let has_paid = match permit.shadow {
             None => {
                 self.take_back(permit);
@@ -551,9 +556,11 @@ impl<W> Gate<W> {
         self.seats.is_empty() && self.drains.is_empty() && self.departures.is_empty()
     }
 
-    /// Whether nothing is in flight.
-    pub(super) fn is_idle(&self) -> bool {
-        self.in_flight() == 0
+    /// Whether nothing is at work, nor about to be; in a dry run in truth, and not of what
+    /// would be.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.held == 0 && self.seats.oldest_grant().is_none()
     }
 
     /// Counts a permit of the limiter as one of the gate.

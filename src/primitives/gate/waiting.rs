@@ -144,6 +144,7 @@ impl<W> Gate<W> {
         let waited = self.seats.leave(ticket, wakes);
         let waited = waited.map_or(Duration::ZERO, |seat| self.now.since(seat.joined));
         self.admitted += 1;
+        self.held += 1;
         permit.started = self.now;
         permit.waited = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         Some(permit)

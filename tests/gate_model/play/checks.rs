@@ -242,11 +242,11 @@ impl Play {
         for drain in unwoken {
             let soon = self.gate.latest().after(CLAIM_PATIENCE);
             let is_over_soon = drain.until.is_some_and(|until| until <= soon);
-            if drain.is_unreached && (is_over_soon || self.gate.in_flight() == 0) {
+            if drain.is_unreached && (is_over_soon || self.gate.is_idle()) {
                 self.check_retry();
                 continue;
             }
-            assert!(self.gate.in_flight() > 0, "nothing is in flight, and nobody is told");
+            assert!(!self.gate.is_idle(), "nothing is in flight, and nobody is told");
             let next = self.gate.next_expiry();
             assert!(drain.until.is_none_or(|until| next.is_some_and(|next| next <= until)));
         }
