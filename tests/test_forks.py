@@ -209,7 +209,7 @@ check(3)
     )
 
 
-def test_a_child_exits_at_once_whatever_the_threads_of_its_parent_did() -> None:
+def test_a_child_exits_at_once_whatever_the_threads_of_its_parent_did(play: Play) -> None:
     play(
         """
 sys.setswitchinterval(1e-5)

@@ -100,8 +100,10 @@ async def put(randomness):
                         ticket = await wish
                 else:
                     ticket = await asyncio.wait_for(wish, randomness.choice([0.001, 0.01, 1]))
-            except TimeoutError:
-                # It was cancelled by asyncio.
+            except TimeoutError as error:
+                # Else it was cancelled by asyncio.
+                if isinstance(error, Rejected):
+                    refused.append(item)
                 return
     except (Rejected, QueueClosed, TimeoutError):
         refused.append(item)
