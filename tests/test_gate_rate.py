@@ -343,6 +343,47 @@ def test_who_waits_for_the_inner_gate_holds_nothing_of_the_outer_one() -> None:
     parts.check(BURST - 1, BURST - 1)
 
 
+def test_to_wait_for_the_outer_gate_is_no_work_at_the_inner_one() -> None:
+    clock = ManualClock()
+    outer, inner = Gate(1, clock=clock), Gate(1, clock=clock)
+
+    async def main() -> None:
+        for _ in range(30):
+            outside = take(outer)
+            both = asyncio.ensure_future(outer.acquire(inner=inner, deadline=60))
+            await turns()
+            clock.advance(3)
+            outside.release()
+            permit = await both
+            assert permit.waited == 3
+            clock.advance(0.25)
+            permit.release()
+
+    asyncio.run(main())
+    assert_idle(outer, inner)
+    assert inner.snapshot().service_mean == pytest.approx(0.25)
+
+
+def test_a_permit_of_both_has_waited_at_both() -> None:
+    clock = ManualClock()
+    outer, inner = Gate(1, clock=clock), Gate(1, clock=clock)
+
+    async def main() -> None:
+        outside, inside = take(outer), take(inner)
+        both = asyncio.ensure_future(outer.acquire(inner=inner, deadline=60))
+        await turns()
+        clock.advance(2)
+        inside.release()
+        await turns()
+        clock.advance(3)
+        outside.release()
+        with await both as permit:
+            assert permit.waited == 5
+
+    asyncio.run(main())
+    assert_idle(outer, inner)
+
+
 def test_a_wait_at_both_in_a_thread() -> None:
     import threading
 

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -171,11 +173,13 @@ pub(crate) struct Inner {
     pub(crate) limiter: Limiter,
     pub(crate) asked: Asked,
     pub(crate) right: Slot<Right>,
+    /// How long it waited there, in nanoseconds. Relaxed: read by who holds the permit.
+    pub(crate) waited: AtomicU64,
 }
 
 impl Inner {
     pub(crate) fn new(limiter: Limiter, asked: Asked) -> Self {
-        Self { limiter, asked, right: Slot::vacant() }
+        Self { limiter, asked, right: Slot::vacant(), waited: AtomicU64::new(0) }
     }
 }
 
@@ -256,6 +260,7 @@ impl Wish<'_> {
 
     /// The inner gate has admitted: asks the other one.
     fn go_on(&self, py: Python<'_>, inner: &Inner, right: Right) -> PyResult<Option<Right>> {
+        inner.waited.store(permit::nanos(right.waited()), Ordering::Relaxed);
         inner.right.fill(right);
         let admitted = self.limiter.admit(py, self.asked, self.operation);
         if admitted.is_err()

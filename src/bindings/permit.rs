@@ -82,8 +82,14 @@ impl Permit {
     }
 
     pub(crate) fn fill(&self, right: Right) {
-        self.waited.store(nanos(right.waited()), Ordering::Relaxed);
+        let waited = nanos(right.waited()).saturating_add(self.waited_inside());
+        self.waited.store(waited, Ordering::Relaxed);
         self.right.fill(right);
+    }
+
+    /// How long it waited at the inner gate, in nanoseconds.
+    fn waited_inside(&self) -> u64 {
+        self.inner.as_ref().map_or(0, |inner| inner.waited.load(Ordering::Relaxed))
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -168,7 +174,12 @@ impl Permit {
     fn release_inner(&self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
         match inner.right.take() {
-            Some(right) => inner.limiter.release(py, right, Some(&self.operation), outcome),
+            Some(mut right) => {
+                // To wait for the outer gate was no work.
+                let waited = self.waited.load(Ordering::Relaxed);
+                right.begin_later(Duration::from_nanos(waited - self.waited_inside()));
+                inner.limiter.release(py, right, Some(&self.operation), outcome)
+            }
             None => Ok(()),
         }
     }
@@ -394,7 +405,7 @@ pub(crate) fn in_destructor(action: impl FnOnce(Python<'_>) -> PyResult<()>) {
     });
 }
 
-fn nanos(span: Duration) -> u64 {
+pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -39,6 +39,11 @@ impl Permit {
         }
     }
 
+    /// Counts so much less as work: it waited elsewhere meanwhile.
+    pub fn begin_later(&mut self, span: Duration) {
+        self.started = self.started.after(span);
+    }
+
     /// How many units of the limit it occupies.
     #[must_use]
     pub const fn cost(&self) -> u32 {
