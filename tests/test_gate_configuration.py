@@ -250,6 +250,11 @@ def test_an_update_holds_from_now_on() -> None:
     gate.acquire_sync().release()
 
 
+@pytest.mark.parametrize("max_wait", [0.05, 0.25, 1, 30, 3600])
+def test_the_wait_bound_is_what_is_given(max_wait: float) -> None:
+    assert Gate(2, max_wait=max_wait).snapshot().wait_bound == max_wait
+
+
 # The environment
 
 

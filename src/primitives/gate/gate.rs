@@ -540,8 +540,10 @@ impl<W> Gate<W> {
         if self.config.is_without_line() {
             return Duration::ZERO;
         }
-        let bound = self.queue.wait_bound();
-        self.config.max_wait.map_or(bound, |max_wait| max_wait.min(bound))
+        match self.config.max_wait {
+            Some(max_wait) => self.queue.wait_bound_of(max_wait).min(max_wait),
+            None => self.queue.wait_bound(),
+        }
     }
 
     #[inline]

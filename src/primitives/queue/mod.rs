@@ -389,8 +389,12 @@ impl<T> CoDelQueue<T> {
 
     /// For how long somebody may wait who comes now and gives as much time as others.
     pub(crate) fn wait_bound(&self) -> Duration {
+        self.wait_bound_of(self.load.given())
+    }
+
+    /// The same of somebody who gives so much time.
+    pub(crate) fn wait_bound_of(&self, given: Duration) -> Duration {
         if self.config.is_automatic() {
-            let given = self.load.given();
             if self.is_standing() { self.bound.patience(given) } else { given }
         } else if self.is_standing() {
             self.bound.target()
