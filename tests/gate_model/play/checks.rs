@@ -130,7 +130,7 @@ impl Play {
         let woken = self.waiters.values().filter(|waiter| waiter.is_woken).count();
         let unreached = self.waiters.values().filter(|waiter| waiter.is_unreached).count();
         assert!(
-            waiting <= (most + woken + unreached).max(before),
+            waiting <= most.max(before) + woken + unreached,
             "{waiting} wait, {most} may; {before} did before"
         );
     }
