@@ -459,6 +459,10 @@ impl<W> Gate<W> {
             let rejection = self.reject_waiter(Reason::Closed, self.criticality_at(key));
             self.refuse(key, rejection, &mut wakes);
         }
+        if self.is_dry_run {
+            // Nobody is judged any more, and what really runs is waited for.
+            self.end_dry_run(&mut wakes);
+        }
         self.look(now, &mut wakes);
         wakes
     }
