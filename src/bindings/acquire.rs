@@ -134,10 +134,8 @@ impl Acquire {
     /// permit.
     fn step<'py>(&self, py: Python<'py>, permit: &Permit) -> PyResult<Option<Bound<'py, PyAny>>> {
         let wish = permit.wish(&self.asked);
-        let step = wait::step(py, &wish, &self.stage, permit.place(), |right| {
-            permit.fill(right);
-            Ok(())
-        });
+        let step =
+            wait::step(py, &wish, &self.stage, permit.place(), |right| permit.fill(py, right));
         match step {
             Err(error) if wish.inner.is_some() => {
                 permit.annul_inner(py)?;
@@ -178,6 +176,14 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// A second one, of somebody who asked twice at once, goes back.
+    pub(crate) fn fill(&self, py: Python<'_>, right: Right) -> PyResult<()> {
+        match self.right.fill(right) {
+            None => Ok(()),
+            Some(second) => self.limiter.annul(py, second, self.asked.tokens),
+        }
+    }
+
     pub(crate) fn new(limiter: Limiter, asked: Asked) -> Self {
         Self { limiter, asked, right: Slot::vacant(), waited: AtomicU64::new(0) }
     }
@@ -200,7 +206,7 @@ impl Quest for Wish<'_> {
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Right>> {
         if let Some(inner) = self.pending() {
             match inner.limiter.admit(py, &inner.asked, self.operation)? {
-                Some(right) => inner.right.fill(right),
+                Some(right) => inner.fill(py, right)?,
                 None => return Ok(None),
             }
         }
@@ -261,7 +267,7 @@ impl Wish<'_> {
     /// The inner gate has admitted: asks the other one.
     fn go_on(&self, py: Python<'_>, inner: &Inner, right: Right) -> PyResult<Option<Right>> {
         inner.waited.store(permit::nanos(right.waited()), Ordering::Relaxed);
-        inner.right.fill(right);
+        inner.fill(py, right)?;
         let admitted = self.limiter.admit(py, self.asked, self.operation);
         if admitted.is_err()
             && let Some(right) = inner.right.take()

@@ -46,6 +46,7 @@ impl Permit {
         operation: Option<Py<PyString>>,
         inner: Option<Box<Inner>>,
     ) -> Self {
+        let tokens = if right.cost() == 0 { f64::NAN } else { tokens };
         let waited = nanos(right.waited());
         Self::with(limiter, Slot::full(right), waited, tokens, operation, inner)
     }
@@ -81,10 +82,22 @@ impl Permit {
         }
     }
 
-    pub(crate) fn fill(&self, right: Right) {
+    /// A second one, of somebody who asked twice at once, goes back.
+    pub(crate) fn fill(&self, py: Python<'_>, right: Right) -> PyResult<()> {
+        if right.cost() == 0 {
+            // Nothing was taken for it, or it was given back: there is nothing to settle.
+            self.tokens.store(f64::NAN.to_bits(), Ordering::Relaxed);
+        }
         let waited = nanos(right.waited()).saturating_add(self.waited_inside());
         self.waited.store(waited, Ordering::Relaxed);
-        self.right.fill(right);
+        match self.right.fill(right) {
+            None => Ok(()),
+            Some(second) => {
+                let tokens = f64::from_bits(self.tokens.load(Ordering::Relaxed));
+                let tokens = if tokens.is_nan() { 0.0 } else { tokens };
+                self.limiter.annul(py, second, tokens)
+            }
+        }
     }
 
     /// How long it waited at the inner gate, in nanoseconds.
@@ -121,10 +134,7 @@ impl Permit {
     /// Waits in this thread until it is filled.
     pub(crate) fn block(&self, py: Python<'_>, asked: &Asked) -> PyResult<()> {
         match wait::block(py, &self.wish(asked)) {
-            Ok(right) => {
-                self.fill(right);
-                Ok(())
-            }
+            Ok(right) => self.fill(py, right),
             Err(error) => self.annul_inner(py).and(Err(error)),
         }
     }
@@ -301,6 +311,10 @@ impl Permit {
         }
         if self.right.is_vacant() {
             return Err(PyRuntimeError::new_err("nothing to settle: it was not acquired yet"));
+        }
+        let charged = f64::from_bits(self.tokens.load(Ordering::Relaxed));
+        if charged.is_nan() {
+            return Ok(());
         }
         let charged = f64::from_bits(self.tokens.swap(tokens.to_bits(), Ordering::Relaxed));
         let more = tokens - charged;

@@ -39,17 +39,17 @@ impl<T> Slot<T> {
         self.state.load(Ordering::Relaxed) == TAKEN
     }
 
-    pub(crate) fn fill(&self, value: T) {
-        // A second value would be a permit given twice for one wish; the first
-        // stays, and the second is not lost silently in a debug build.
-        let turned = self.turn(VACANT, FILLING, Ordering::Relaxed);
-        debug_assert!(turned);
-        if turned {
-            // SAFETY: only this call got from VACANT to FILLING.
-            self.value.with_mut(|slot| unsafe { (*slot).write(value) });
-            // Release: whoever sees FULL sees the value.
-            self.state.store(FULL, Ordering::Release);
+    /// Hands a second value back: it would be a permit given twice for one wish.
+    #[must_use = "it would be lost"]
+    pub(crate) fn fill(&self, value: T) -> Option<T> {
+        if !self.turn(VACANT, FILLING, Ordering::Relaxed) {
+            return Some(value);
         }
+        // SAFETY: only this call got from VACANT to FILLING.
+        self.value.with_mut(|slot| unsafe { (*slot).write(value) });
+        // Release: whoever sees FULL sees the value.
+        self.state.store(FULL, Ordering::Release);
+        None
     }
 
     pub(crate) fn take(&self) -> Option<T> {

@@ -23,7 +23,7 @@ macro_rules! filler_and_takers {
         let slot = Arc::new(Slot::vacant());
         let filler = thread::spawn({
             let slot = slot.clone();
-            move || slot.fill(Box::new(7))
+            move || drop(slot.fill(Box::new(7)))
         });
         let taker = thread::spawn({
             let slot = slot.clone();
@@ -67,7 +67,7 @@ fn the_last_owner_takes_what_is_left() {
         let slot = Arc::new(slot::Slot::vacant());
         let filler = thread::spawn({
             let slot = slot.clone();
-            move || slot.fill(Box::new(7))
+            move || drop(slot.fill(Box::new(7)))
         });
         let early = slot.take();
         filler.join().expect("it does not panic");

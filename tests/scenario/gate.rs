@@ -106,7 +106,7 @@ impl Gate {
     ) -> Result<Permit, &'static str> {
         self.settle_tokens(now);
         let ask = wanted.ask(now, Some(loops.home(place)), &self.tokens).ok_or("error")?;
-        let (answer, wakes) = if self.played.is_dry_run() {
+        let (answer, wakes) = if self.played.is_dry_run() && !self.played.is_closed() {
             let (permit, wakes) = self.played.admit_in_dry_run(now, &ask, false, &mut self.tokens);
             (Ok(permit), wakes)
         } else {
@@ -337,7 +337,7 @@ impl Gate {
         let Some(ask) = wanted.ask(now, Some(home), &self.tokens) else {
             return (Reply::Answered("error".into()), Wakes::none());
         };
-        if self.played.is_dry_run() {
+        if self.played.is_dry_run() && !self.played.is_closed() {
             let (permit, wakes) = self.played.admit_in_dry_run(now, &ask, true, &mut self.tokens);
             let answer = self.hold(name, permit, wanted.operation.clone());
             return (Reply::Answered(answer.into()), wakes);

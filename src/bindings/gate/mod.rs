@@ -124,7 +124,7 @@ impl Gate {
         {
             let core = &gate.get().core;
             match core.try_acquire(py, &inner.asked, operation.as_ref())? {
-                Ok(right) => inner.right.fill(right),
+                Ok(right) => inner.fill(py, right)?,
                 Err(refusal) => {
                     let rejection = core.rejection(py, refusal, operation);
                     return Ok(Py::new(py, rejection)?.into_any());

@@ -431,6 +431,10 @@ impl<W> Gate<W> {
             self.look(now, &mut wakes);
             self.end_dry_run(&mut wakes);
         }
+        if is_dry_run && !self.is_dry_run {
+            self.look(now, &mut wakes);
+            self.let_all_pass(&mut wakes);
+        }
         self.is_dry_run = is_dry_run;
         self.look(now, &mut wakes);
         wakes
@@ -605,6 +609,10 @@ impl<W> Gate<W> {
 
     /// Takes back a permit whose work was not begun.
     pub(super) fn take_back(&mut self, permit: Permit) {
+        if permit.shadow.is_some() {
+            // It occupied nothing.
+            return;
+        }
         self.let_go(&permit);
         let work = self.queue.work_since(permit.started, permit.operation, None);
         self.queue.abandon(work);

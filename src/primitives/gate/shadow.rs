@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::decision::Decision;
-use super::seats::{Comer, State};
+use super::seats::{Comer, Grant, State};
 use super::{Gate, GateAsk, Rate};
 use crate::primitives::{Home, ItemId, Outcome, Permit, Ticket, Time, Wakes};
 
@@ -79,7 +79,7 @@ impl Departures {
 const NOWHERE: Home = Home(u64::MAX);
 
 impl<W> Gate<W> {
-    /// Admits, whatever would have been decided; that is counted.
+    /// Admits, whatever would have been decided; that is counted. Not for a gate that is closed.
     pub fn admit_in_dry_run(
         &mut self,
         now: Time,
@@ -171,6 +171,20 @@ impl<W> Gate<W> {
         if let Shadow { fate: Fate::Running(permit), done: Some(done) } = *shadow {
             self.end(at, permit, done.operation.as_deref(), done.outcome);
         }
+    }
+
+    /// Admits those who wait: nobody does in a dry run.
+    pub(super) fn let_all_pass(&mut self, wakes: &mut Wakes<W>) {
+        while let Some(taken) = self.queue.pop(self.now) {
+            let key = taken.item;
+            if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
+                self.seats.leave_line(home);
+            }
+            let empty = Permit::empty(self.epoch, self.now);
+            let permit = Permit { shadow: Some(NOBODY), ..empty };
+            self.seats.grant(key, self.now, Grant { taken, permit }, wakes);
+        }
+        self.hear(wakes);
     }
 
     /// Forgets the shadows: what runs goes on uncounted.

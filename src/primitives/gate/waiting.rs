@@ -101,7 +101,7 @@ impl<W> Gate<W> {
             let Some(seat) = self.seats.at(key) else { return };
             let (home, criticality, cost) = (seat.home, seat.criticality, seat.cost);
             if self.blocked.contains(&home) {
-                self.set_aside(key, wakes);
+                self.set_aside(key);
                 continue;
             }
             let Ok(mut ask) = Ask::new(cost) else { return };
@@ -141,8 +141,12 @@ impl<W> Gate<W> {
     /// Ends the wait of somebody who is granted what he waits for.
     pub(super) fn take_grant(&mut self, ticket: Ticket, wakes: &mut Wakes<W>) -> Option<Permit> {
         let Grant { mut permit, .. } = self.seats.revoke(ticket.key())?;
-        let waited = self.seats.leave(ticket, wakes);
-        let waited = waited.map_or(Duration::ZERO, |seat| self.now.since(seat.joined));
+        let seat = self.seats.leave(ticket, wakes);
+        if permit.shadow.is_some() {
+            // What occupies nothing costs nothing.
+            self.owed += seat.as_ref().map_or(0.0, |seat| seat.tokens);
+        }
+        let waited = seat.map_or(Duration::ZERO, |seat| self.now.since(seat.joined));
         self.admitted += 1;
         self.held += 1;
         permit.started = self.now;
@@ -150,15 +154,14 @@ impl<W> Gate<W> {
         Some(permit)
     }
 
-    /// Takes somebody out of the line whose home is blocked. He is woken: when he comes to
-    /// claim, it is not blocked any more.
-    pub(super) fn set_aside(&mut self, key: u32, wakes: &mut Wakes<W>) {
+    /// Takes somebody out of the line whose home is blocked. He is not woken: who was granted
+    /// there has been, and when he comes his neighbours wait again.
+    pub(super) fn set_aside(&mut self, key: u32) {
         let Some(taken) = self.queue.pop(self.now) else { return };
         if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
             self.seats.leave_line(home);
         }
         self.put_aside(key, taken);
-        self.seats.wake(key, wakes);
     }
 
     pub(super) fn put_aside(&mut self, key: u32, taken: Taken<u32>) {
@@ -212,7 +215,8 @@ impl<W> Gate<W> {
             .into_iter()
             .partition(|key| self.seats.at(*key).is_some_and(|seat| seat.home == home));
         self.aside = elsewhere;
-        for key in here {
+        // The last first, each into the slot that it left last: so each finds its place at once.
+        for key in here.into_iter().rev() {
             self.stand_again(key);
         }
         self.look(self.now, wakes);
