@@ -574,6 +574,21 @@ fn the_end_of_what_runs_in_a_dry_run_is_that_of_what_runs_in_truth() {
 }
 
 #[test]
+fn shadows_leave_the_line_when_a_gate_is_closed_in_a_dry_run() {
+    let mut gate = gate(1.0);
+    let running = enter(&mut gate, at(0), &critical());
+    let _granted = wait(&mut gate, at(0), &critical(), 1);
+    let _ = gate.set_dry_run(at(0), true);
+    let (waits, _) = gate.admit_in_dry_run(at(0), &critical(), true, &mut ());
+    let _ = gate.close(at(0));
+    let _ = gate.expire(at(50), Some(HERE));
+    assert!(gate.next_expiry().is_none_or(|next| next > at(50)), "it is due at once again");
+    for permit in [running, waits] {
+        let _ = done(&mut gate, at(50), permit);
+    }
+}
+
+#[test]
 fn pressure_spares_what_matters_most_and_what_comes_to_an_idle_gate() {
     let config =
         GateConfig { limit: GateLimit::Fixed(10.0), has_pressure: true, ..GateConfig::default() };

@@ -459,6 +459,8 @@ impl<W> Gate<W> {
         self.look(now, &mut wakes);
         self.is_closed = true;
         self.queue.reject_all(self.now, Reason::Closed);
+        // While the shadows are still there that it is about.
+        self.hear(&mut wakes);
         for key in std::mem::take(&mut self.aside) {
             let rejection = self.reject_waiter(Reason::Closed, self.criticality_at(key));
             self.refuse(key, rejection, &mut wakes);
