@@ -107,10 +107,7 @@ pub(crate) fn queue_empty(py: Python<'_>) -> PyErr {
 
 /// Writes a warning to the log of this name.
 pub(crate) fn warn(py: Python<'_>, logger: &str, text: &str) -> PyResult<()> {
-    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let _calling = exit::Calling::new(py);
-    let logger = GET.import(py, "logging", "getLogger")?.call1((logger,))?;
-    logger.call_method1("warning", (text,)).map(drop)
+    log(py, logger, true, text)
 }
 
 /// `sluicegate.DeadlineExceeded`.

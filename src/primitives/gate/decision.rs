@@ -6,8 +6,11 @@ use crate::primitives::{Ask, Criticality, Home, Permit, Priority, Reason, Reject
 /// What is decided about somebody who comes.
 pub(super) enum Decision {
     Admitted(Permit),
-    /// There is no room now, and he may wait until then.
-    Line(Option<Time>),
+    /// There is no room now, and he may wait until then; judged as of that priority.
+    Line {
+        until: Option<Time>,
+        priority: Priority,
+    },
     Rejected(Rejection),
 }
 
@@ -81,7 +84,8 @@ impl<W> Gate<W> {
                 }
                 return Decision::Admitted(permit);
             }
-            if !self.revoke_stale_for(ask.ask.home) {
+            let home = ask.ask.home;
+            if !self.revoke_stale_if(|_, owner| home.is_some_and(|home| home != owner)) {
                 break;
             }
             // Those in line there are as blocked, and hold nobody up.
@@ -103,7 +107,7 @@ impl<W> Gate<W> {
         if self.queue.is_too_late(&ask.offer(until), true) {
             return Decision::Rejected(self.reject_late(ask));
         }
-        Decision::Line(until)
+        Decision::Line { until, priority }
     }
 
     /// Takes note of how much time somebody gives, if he says so.

@@ -1,5 +1,5 @@
 use super::Gate;
-use crate::primitives::{Home, Ticket, Time, Wakes};
+use crate::primitives::{Home, Ticket, Time, Wake, Wakes};
 
 /// Somebody who waits until nothing is in flight.
 #[derive(Debug)]
@@ -14,6 +14,14 @@ pub(super) struct Drain<W> {
 
 /// Tickets of those who wait for the end are told apart by this key.
 pub(super) const DRAINS: u32 = u32::MAX;
+
+impl<W> Drain<W> {
+    /// Tells him to come and look, unless that is on its way.
+    pub(super) fn wake(&mut self) -> Option<Wake<W>> {
+        let ticket = Ticket::new(DRAINS, self.serial);
+        self.waiter.take().map(|waiter| Wake { ticket, waiter })
+    }
+}
 
 impl<W> Gate<W> {
     /// Waits with `waiter` until nothing is in flight, at most `until` then; `None` if

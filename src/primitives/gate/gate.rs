@@ -7,13 +7,13 @@ use super::refusals::Refusals;
 use super::sampling::Sampling;
 use super::seats::{Seats, State};
 use super::shadow::Departures;
-use super::shedding::{Shedding, priority_of};
+use super::shedding::Shedding;
 use super::{GateAdmission, GateAsk, GateClaim, GateConfig, GateSnapshot, Rate};
 use crate::primitives::gradient::{Because, GradientConfig};
 use crate::primitives::random::Random;
 use crate::primitives::{
-    Ask, CoDelQueue, ConfigError, Criticality, Home, Outcome, Permit, QueueConfig, Reason,
-    Rejecting, Rejection, Ticket, Time, Wakes,
+    CoDelQueue, ConfigError, Criticality, Home, Outcome, Permit, QueueConfig, Reason, Rejecting,
+    Rejection, Ticket, Time, Wakes,
 };
 
 /// A limit, a waiting line, deadlines, criticality, a reserve and a rate behind one call.
@@ -180,7 +180,7 @@ impl<W> Gate<W> {
             Decision::Admitted(permit) => Ok(permit),
             Decision::Rejected(rejection) => Err(rejection),
             // Is decided for who may not wait.
-            Decision::Line(_) => Err(self.reject(Reason::Limit, ask.ask.criticality)),
+            Decision::Line { .. } => Err(self.reject(Reason::Limit, ask.ask.criticality)),
         };
         (answer, wakes)
     }
@@ -227,7 +227,7 @@ impl<W> Gate<W> {
         let answer = match self.decide(now, ask, true, rate, &mut wakes) {
             Decision::Admitted(permit) => Some(Ok(permit)),
             Decision::Rejected(rejection) => Some(Err(rejection)),
-            Decision::Line(until) => {
+            Decision::Line { until, priority } => {
                 // Asked again, it is taken again.
                 rate.give_back(self.now, ask.tokens);
                 self.fit();
@@ -238,9 +238,6 @@ impl<W> Gate<W> {
                     Some(Err(self.reject(Reason::Full, ask.ask.criticality)))
                 } else {
                     // Asked again, it is decided once, and the same.
-                    self.random = before.clone();
-                    let Ask { criticality, .. } = ask.ask;
-                    let priority = priority_of(criticality, ask.position, &mut self.random);
                     self.shedding.retract(priority);
                     self.random = before;
                     None
@@ -273,7 +270,7 @@ impl<W> Gate<W> {
         let admission = match self.decide(now, ask, may_wait, rate, &mut wakes) {
             Decision::Admitted(permit) => GateAdmission::Admitted(permit),
             Decision::Rejected(rejection) => GateAdmission::Rejected(rejection),
-            Decision::Line(until) => {
+            Decision::Line { until, .. } => {
                 let comer = self.comer(ask);
                 let ticket = self.seats.take(comer);
                 match self.join(ask, until, ticket, &mut wakes) {
@@ -286,11 +283,7 @@ impl<W> Gate<W> {
                         }
                         GateAdmission::Waiting(ticket)
                     }
-                    Err(rejection) => {
-                        let seat = self.seats.leave(ticket, &mut wakes);
-                        self.owed += seat.map_or(0.0, |seat| seat.tokens);
-                        GateAdmission::Rejected(rejection)
-                    }
+                    Err(rejection) => GateAdmission::Rejected(rejection),
                 }
             }
         };

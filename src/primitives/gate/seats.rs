@@ -148,7 +148,14 @@ impl<W> Seats<W> {
         }
     }
 
-    /// And does not any more.
+    /// And who has this seat does not any more.
+    pub(super) fn leave_line_at(&mut self, key: u32) {
+        if let Some(home) = self.at(key).map(|seat| seat.home) {
+            self.leave_line(home);
+        }
+    }
+
+    /// Nor does somebody of this home, whose seat is gone.
     pub(super) fn leave_line(&mut self, home: Home) {
         if let Some(count) = self.in_line.get_mut(&home) {
             *count -= 1;

@@ -93,19 +93,14 @@ impl<W> Gate<W> {
         let permit = match self.decide(now, &ask, may_wait, rate, &mut wakes) {
             Decision::Admitted(permit) => permit,
             Decision::Rejected(_) => self.pass(None),
-            Decision::Line(until) => {
+            Decision::Line { until, .. } => {
                 let comer = Comer { home: NOWHERE, ..self.comer(&ask) };
                 let ticket = self.seats.take(comer);
                 if let Some(seat) = self.seats.find(ticket) {
                     seat.state = State::Shadow(Box::new(Shadow::new()));
                 }
-                if self.join(&ask, until, ticket, &mut wakes).is_ok() {
-                    self.pass(Some(ticket))
-                } else {
-                    let seat = self.seats.leave(ticket, &mut wakes);
-                    self.owed += seat.map_or(0.0, |seat| seat.tokens);
-                    self.pass(None)
-                }
+                let joined = self.join(&ask, until, ticket, &mut wakes);
+                self.pass(joined.is_ok().then_some(ticket))
             }
         };
         (permit, wakes)
@@ -175,11 +170,8 @@ impl<W> Gate<W> {
 
     /// Admits those who wait: nobody does in a dry run.
     pub(super) fn let_all_pass(&mut self, wakes: &mut Wakes<W>) {
-        while let Some(taken) = self.queue.pop(self.now) {
+        while let Some(taken) = self.call_next() {
             let key = taken.item;
-            if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
-                self.seats.leave_line(home);
-            }
             let empty = Permit::empty(self.epoch, self.now);
             let permit = Permit { shadow: Some(NOBODY), ..empty };
             self.seats.grant(key, self.now, Grant { taken, permit }, wakes);

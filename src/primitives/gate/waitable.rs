@@ -2,7 +2,7 @@ use super::Gate;
 use super::drain::DRAINS;
 use super::seats::{Grant, Seat, State};
 use super::shadow::Departures;
-use crate::primitives::{CLAIM_PATIENCE, Home, Ticket, Time, Waitable, Wake, Wakes};
+use crate::primitives::{CLAIM_PATIENCE, Home, Ticket, Time, Waitable, Wakes};
 
 impl<W> Waitable<W> for Gate<W> {
     fn cancel(&mut self, now: Time, ticket: Ticket) -> Wakes<W> {
@@ -93,9 +93,7 @@ impl<W> Waitable<W> for Gate<W> {
         self.look(now, &mut wakes);
         for drain in &mut self.drains {
             if drain.due.is_some_and(|due| due <= now) {
-                let ticket = Ticket::new(DRAINS, drain.serial);
-                let waiter = drain.waiter.take();
-                wakes.extend(waiter.map(|waiter| Wake { ticket, waiter }));
+                wakes.extend(drain.wake());
             }
         }
         wakes

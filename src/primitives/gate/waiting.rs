@@ -1,11 +1,10 @@
 use std::time::Duration;
 
-use super::drain::DRAINS;
-use super::seats::{Grant, State};
+use super::seats::{Grant, Seats, State};
 use super::{Gate, GateAsk};
 use crate::primitives::{
     Ask, CLAIM_PATIENCE, Criticality, Home, ItemId, News, Permit, Rejection, Taken, Ticket, Time,
-    Wake, Wakes,
+    Wakes,
 };
 
 impl<W> Gate<W> {
@@ -18,14 +17,12 @@ impl<W> Gate<W> {
         self.serve(wakes);
         if self.is_idle() {
             for drain in &mut self.drains {
-                let ticket = Ticket::new(DRAINS, drain.serial);
-                let waiter = drain.waiter.take();
-                wakes.extend(waiter.map(|waiter| Wake { ticket, waiter }));
+                wakes.extend(drain.wake());
             }
         }
     }
 
-    /// Puts a seat into the line.
+    /// Puts a seat into the line; who is rejected has none any more.
     pub(super) fn join(
         &mut self,
         ask: &GateAsk<'_>,
@@ -47,6 +44,8 @@ impl<W> Gate<W> {
                 Ok(())
             }
             Err((_, rejection)) => {
+                let seat = self.seats.leave(ticket, wakes);
+                self.owed += seat.map_or(0.0, |seat| seat.tokens);
                 self.shedding.note_rejected(rejection.reason);
                 let Rejection { time_left, criticality, reason, .. } = rejection;
                 Err(Rejection { time_left, ..self.reject(reason, criticality) })
@@ -66,9 +65,7 @@ impl<W> Gate<W> {
                 if let News::Rejected(key, rejection) = news {
                     self.shedding.note_rejected(rejection.reason);
                     let rejection = self.reject_waiter(rejection.reason, rejection.criticality);
-                    if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
-                        self.seats.leave_line(home);
-                    }
+                    self.seats.leave_line_at(key);
                     self.refuse(key, rejection, wakes);
                 }
             }
@@ -110,22 +107,26 @@ impl<W> Gate<W> {
                 if self.is_room_for(&ask) { self.limit.admit(self.now, &ask) } else { None };
             if let Some(permit) = permit {
                 self.grant(key, permit, wakes);
-            } else if !self.revoke_stale(wakes) {
+            } else if !self.revoke_stale_if(Seats::is_line_elsewhere) {
                 break;
             }
         }
         self.hear(wakes);
     }
 
+    /// Takes the next one out of the line.
+    pub(super) fn call_next(&mut self) -> Option<Taken<u32>> {
+        let taken = self.queue.pop(self.now)?;
+        self.seats.leave_line_at(taken.item);
+        Some(taken)
+    }
+
     pub(super) fn grant(&mut self, key: u32, mut permit: Permit, wakes: &mut Wakes<W>) {
-        let Some(taken) = self.queue.pop(self.now) else {
+        let Some(taken) = self.call_next() else {
             // It was there a moment ago, and no time has passed.
             self.limit.annul(self.now, permit);
             return;
         };
-        if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
-            self.seats.leave_line(home);
-        }
         let work = self.queue.begin(&taken);
         permit.operation = work.operation();
         self.hold(&mut permit, self.criticality_at(key));
@@ -157,11 +158,9 @@ impl<W> Gate<W> {
     /// Takes somebody out of the line whose home is blocked. He is not woken: who was granted
     /// there has been, and when he comes his neighbours wait again.
     pub(super) fn set_aside(&mut self, key: u32) {
-        let Some(taken) = self.queue.pop(self.now) else { return };
-        if let Some(home) = self.seats.at(key).map(|seat| seat.home) {
-            self.seats.leave_line(home);
+        if let Some(taken) = self.call_next() {
+            self.put_aside(key, taken);
         }
-        self.put_aside(key, taken);
     }
 
     pub(super) fn put_aside(&mut self, key: u32, taken: Taken<u32>) {
@@ -171,23 +170,14 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Takes the oldest grant back if it is stale and somebody waits elsewhere; whether it
-    /// was.
-    pub(super) fn revoke_stale(&mut self, wakes: &mut Wakes<W>) -> bool {
+    /// Takes the oldest grant back if it is stale and, where its owner is, of use elsewhere;
+    /// whether it was. A signal is on its way to the owner already.
+    pub(super) fn revoke_stale_if(
+        &mut self,
+        is_of_use: impl FnOnce(&Seats<W>, Home) -> bool,
+    ) -> bool {
         let Some((key, owner, at)) = self.seats.oldest_grant() else { return false };
-        if at.after(CLAIM_PATIENCE) > self.now || !self.seats.is_line_elsewhere(owner) {
-            return false;
-        }
-        self.revoke_aside(key, owner);
-        self.seats.wake(key, wakes);
-        true
-    }
-
-    /// The same for somebody who is not in line.
-    pub(super) fn revoke_stale_for(&mut self, home: Option<Home>) -> bool {
-        let Some(home) = home else { return false };
-        let Some((key, owner, at)) = self.seats.oldest_grant() else { return false };
-        if at.after(CLAIM_PATIENCE) > self.now || owner == home {
+        if at.after(CLAIM_PATIENCE) > self.now || !is_of_use(&self.seats, owner) {
             return false;
         }
         self.revoke_aside(key, owner);
