@@ -249,9 +249,7 @@ impl<T> CoDelQueue<T> {
             self.observe(self.now);
         }
         let is_first_timely = self.items.oldest_timely().is_none();
-        // More demand may expel others.
-        let is_pressed = self.is_standing() && self.config.is_automatic();
-        let falls_due = end.is_some() || is_pressed;
+        let falls_due = end.is_some() || self.is_pressed();
         let id = self.items.insert(item, &arrival);
         if is_first_timely || falls_due {
             self.plan();
@@ -274,6 +272,12 @@ impl<T> CoDelQueue<T> {
             self.bound.note_demand(self.load.note_arrival(self.now, self.bound.each()));
         }
         (self.operations.enter(offer.operation), given)
+    }
+
+    /// Whether more demand may expel those inside.
+    #[inline]
+    fn is_pressed(&self) -> bool {
+        self.is_standing() && self.config.is_automatic()
     }
 
     /// Takes note of somebody who came and was rejected before.
@@ -349,8 +353,15 @@ impl<T> CoDelQueue<T> {
     /// [`expire`](Self::expire); taken note of as an arrival if it `is_noted`.
     #[inline]
     pub(crate) fn begin_at_once(&mut self, offer: &Offer<'_>, is_noted: bool) -> Work {
-        let operation =
-            if is_noted { self.meet(offer).0 } else { self.operations.enter(offer.operation) };
+        let operation = if is_noted {
+            let (operation, _) = self.meet(offer);
+            if self.is_pressed() {
+                self.plan();
+            }
+            operation
+        } else {
+            self.operations.enter(offer.operation)
+        };
         self.working += 1;
         self.load.note_workers(self.working);
         Work { operation, started: self.now, epoch: self.epoch }
