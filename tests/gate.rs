@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use sluicegate::primitives::limits::{Aimd, AimdConfig, Algorithm};
 use sluicegate::primitives::{
     Ask, Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home,
     Outcome, Permit, Rate, Reason, Rejecting, Reserve, Ticket, Time, Waitable,
@@ -654,4 +655,35 @@ fn who_is_rejected_is_one_who_asked() {
     let _ = gate.expire(at(6_000), None);
     let tally = tally(gate.news());
     assert_eq!((tally.rejected, tally.asked), (5, 9), "of 10, the first came before it began");
+}
+
+#[test]
+fn shadows_that_would_end_at_the_same_moment_end_in_the_order_in_which_they_came() {
+    let aimd = Algorithm::Aimd(
+        Aimd::new(AimdConfig { initial: 1, min_limit: 1, ..AimdConfig::default() })
+            .expect("it is in its range"),
+    );
+    let config =
+        GateConfig { limit: GateLimit::Classic(Box::new(aimd), None), ..GateConfig::default() };
+    let mut dry = gate_with(config.clone());
+    let _ = dry.set_dry_run(at(0), true);
+    let first = dry.admit_in_dry_run(at(0), &critical(), true, &mut ()).0;
+    // So that the places of those who come next are not in the order in which they come.
+    for permit in [(); 2].map(|()| dry.admit_in_dry_run(at(0), &critical(), true, &mut ()).0) {
+        let _ = dry.annul(at(0), permit);
+    }
+    for permit in [(); 3].map(|()| dry.admit_in_dry_run(at(0), &critical(), true, &mut ()).0) {
+        let _ = dry.release(at(10), permit, None, Outcome::Success);
+    }
+    let _ = dry.release(at(20), first, None, Outcome::Success);
+    let _ = dry.expire(at(30), None);
+
+    let mut real = gate_with(config);
+    let first = enter(&mut real, at(0), &critical());
+    let tickets = [1, 2, 3].map(|name| wait(&mut real, at(0), &critical(), name));
+    assert_eq!(done(&mut real, at(20), first), [1, 2]);
+    let [second, third] = [tickets[0], tickets[1]].map(|ticket| claim(&mut real, at(20), ticket));
+    assert_eq!(done(&mut real, at(30), second), [3]);
+    let _ = done(&mut real, at(30), third);
+    assert_eq!((dry.limit(), dry.in_flight()), (real.limit(), real.in_flight()));
 }

@@ -57,7 +57,8 @@ impl Shadow {
 /// When work would end that ended earlier, since it did not wait.
 #[derive(Debug)]
 pub(super) struct Departures {
-    at: BTreeMap<(Time, u32), Ticket>,
+    /// Those of the same moment in the order in which they came.
+    at: BTreeMap<(Time, u64), Ticket>,
 }
 
 impl Departures {
@@ -68,6 +69,15 @@ impl Departures {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.at.is_empty()
+    }
+
+    fn insert(&mut self, at: Time, ticket: Ticket) {
+        self.at.insert((at, ticket.serial()), ticket);
+    }
+
+    fn take_until(&mut self, now: Time) -> Option<(Time, Ticket)> {
+        let first = self.at.first_entry().filter(|first| first.key().0 <= now)?;
+        Some((first.key().0, first.remove()))
     }
 
     pub(super) fn next(&self) -> Option<Time> {
@@ -124,7 +134,7 @@ impl<W> Gate<W> {
             if at <= self.now {
                 self.end_shadow(ticket, self.now, wakes);
             } else {
-                self.departures.at.insert((at, key), ticket);
+                self.departures.insert(at, ticket);
             }
         }
     }
@@ -140,7 +150,7 @@ impl<W> Gate<W> {
             Fate::Waiting(_) => {}
             Fate::Running(permit) => {
                 let at = permit.started().after(service);
-                self.departures.at.insert((at, ticket.key()), ticket);
+                self.departures.insert(at, ticket);
             }
             Fate::Refused => {
                 // There is no waiter that would have to be dropped elsewhere.
@@ -149,14 +159,12 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Ends what would have ended by now.
-    pub(super) fn let_depart(&mut self, now: Time) {
-        while let Some((&(at, key), &ticket)) = self.departures.at.first_key_value() {
-            if at > now {
-                break;
-            }
-            self.departures.at.remove(&(at, key));
-            self.end_shadow(ticket, at, &mut Wakes::none());
+    /// Ends what would have ended by now, one after the other: each makes room, as a release
+    /// does.
+    pub(super) fn let_depart(&mut self, wakes: &mut Wakes<W>) {
+        while let Some((at, ticket)) = self.departures.take_until(self.now) {
+            self.end_shadow(ticket, at, wakes);
+            self.serve(wakes);
         }
     }
 

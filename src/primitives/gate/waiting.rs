@@ -11,7 +11,7 @@ impl<W> Gate<W> {
     /// Lets go what is over, and serves those in line.
     pub(super) fn look(&mut self, now: Time, wakes: &mut Wakes<W>) {
         let now = self.tick(now);
-        self.let_depart(now);
+        self.let_depart(wakes);
         self.queue.expire(now);
         self.hear(wakes);
         self.serve(wakes);
