@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::aside::Aside;
 use super::decision::Decision;
 use super::drain::Drain;
 use super::limit::Limit;
@@ -43,7 +44,7 @@ pub struct Gate<W> {
     pub(super) in_flight: [u64; 4],
     /// Whose grants went stale, and has not moved since.
     pub(super) blocked: Vec<Home>,
-    pub(super) aside: Vec<u32>,
+    pub(super) aside: Aside,
     /// When those are tried again who could not be reached.
     pub(super) retry_at: Option<Time>,
     pub(super) drains: Vec<Drain<W>>,
@@ -87,7 +88,7 @@ impl<W> Gate<W> {
             seats: Seats::new(),
             in_flight: [0; 4],
             blocked: Vec::new(),
-            aside: Vec::new(),
+            aside: Aside::new(),
             retry_at: None,
             drains: Vec::new(),
             next_drain: 1,
@@ -231,7 +232,9 @@ impl<W> Gate<W> {
                 // Asked again, it is taken again.
                 rate.give_back(self.now, ask.tokens);
                 self.fit();
-                let is_full = !self.queue.has_room_for(&ask.offer(until));
+                let offer = ask.offer(until);
+                let is_full =
+                    !self.queue.has_room_for(&offer) && self.coldest_aside_for(&offer).is_none();
                 let is_stale = self.seats.oldest_grant().is_some();
                 if is_full && !is_stale {
                     self.shedding.note_rejected(Reason::Full);
@@ -410,6 +413,7 @@ impl<W> Gate<W> {
             self.limit.set(now, limit)?;
         }
         self.config = config;
+        self.aside.due = Time::ZERO;
         self.fit();
         self.look(now, &mut wakes);
         Ok(wakes)
@@ -454,9 +458,8 @@ impl<W> Gate<W> {
         self.queue.reject_all(self.now, Reason::Closed);
         // While the shadows are still there that it is about.
         self.hear(&mut wakes);
-        for key in std::mem::take(&mut self.aside) {
-            let rejection = self.reject_waiter(Reason::Closed, self.criticality_at(key));
-            self.refuse(key, rejection, &mut wakes);
+        for key in std::mem::replace(&mut self.aside, Aside::new()).keys() {
+            self.reject_aside(key, Reason::Closed, &mut wakes);
         }
         if self.is_dry_run {
             // Nobody is judged any more, and what really runs is waited for.
@@ -505,7 +508,7 @@ impl<W> Gate<W> {
     pub fn snapshot(&self, now: Time) -> GateSnapshot {
         let now = now.max(self.now);
         let line = self.queue.snapshot(now);
-        let aside = self.aside.iter().filter_map(|key| self.seats.at(*key));
+        let aside = self.aside.keys().filter_map(|key| self.seats.at(key));
         let aside = aside.map(|seat| now.since(seat.joined)).max().unwrap_or_default();
         GateSnapshot {
             limit: self.limit(),

@@ -3,11 +3,12 @@
 //!
 //! The parts are apart: `decision` is who comes in, in which order it is asked; `waiting` is
 //! who waits, is served, and is told; the line is a [`CoDelQueue`](super::CoDelQueue) of
-//! `seats`, which say what came of a ticket. `limit` is what the limit follows, `reserve`
+//! `seats`, which say what came of a ticket; `aside` is who waits where nobody moves. `limit` is what the limit follows, `reserve`
 //! what is kept for the critical, `shedding` who is rejected for others, `refusals` what is
 //! counted and told. `shadow` finds out what would have been done while everybody is
 //! admitted.
 
+mod aside;
 mod ask;
 mod config;
 mod decision;

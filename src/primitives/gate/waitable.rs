@@ -1,4 +1,5 @@
 use super::Gate;
+use super::aside::Aside;
 use super::drain::DRAINS;
 use super::seats::{Grant, Seat, State};
 use super::shadow::Departures;
@@ -29,7 +30,7 @@ impl<W> Waitable<W> for Gate<W> {
                 {
                     self.seats.leave_line(seat.home);
                 }
-                self.aside.retain(|key| *key != ticket.key());
+                self.aside.remove(ticket.key(), seat.criticality);
             }
             self.look(now, &mut wakes);
         }
@@ -112,7 +113,7 @@ impl<W> Waitable<W> for Gate<W> {
         let drain = drain.filter_map(|drain| drain.due);
         let queue = self.queue.next_expiry().filter(|_| is_in_line);
         let all = queue.into_iter().chain(stale).chain(room).chain(drain).chain(self.retry_at);
-        all.chain(self.departures.next()).min().filter(|at| *at < Time::MAX)
+        all.chain(self.departures.next()).chain(self.aside_due()).min().filter(|at| *at < Time::MAX)
     }
 
     /// Always: what is admitted and given back is timed.
@@ -188,7 +189,7 @@ impl<W> Waitable<W> for Gate<W> {
         self.shedding.reset();
         self.in_flight = [0; 4];
         self.blocked.clear();
-        self.aside.clear();
+        self.aside = Aside::new();
         self.retry_at = None;
         self.owed = 0.0;
         waiters

@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::seats::{Grant, Seats, State};
 use super::{Gate, GateAsk};
 use crate::primitives::{
-    Ask, CLAIM_PATIENCE, Criticality, Home, ItemId, News, Permit, Rejection, Taken, Ticket, Time,
-    Wakes,
+    Ask, CLAIM_PATIENCE, Criticality, Home, News, Offer, Permit, Reason, Rejection, Taken, Ticket,
+    Time, Wakes,
 };
 
 impl<W> Gate<W> {
@@ -15,6 +15,7 @@ impl<W> Gate<W> {
         self.queue.expire(now);
         self.hear(wakes);
         self.serve(wakes);
+        self.let_aside_end(wakes);
         if self.is_idle() {
             for drain in &mut self.drains {
                 wakes.extend(drain.wake());
@@ -30,8 +31,9 @@ impl<W> Gate<W> {
         ticket: Ticket,
         wakes: &mut Wakes<W>,
     ) -> Result<(), Rejection> {
-        self.fit();
-        let pushed = self.queue.push(self.now, ticket.key(), &ask.offer(until));
+        let offer = ask.offer(until);
+        self.fit_for(&offer, wakes);
+        let pushed = self.queue.push(self.now, ticket.key(), &offer);
         self.hear(wakes);
         match pushed {
             Ok(item) => {
@@ -55,7 +57,19 @@ impl<W> Gate<W> {
 
     /// Lets as many wait as is of use now.
     pub(super) fn fit(&mut self) {
-        self.queue.set_capacity(self.max_waiting());
+        self.queue.set_capacity(self.max_waiting().saturating_sub(self.aside.len()));
+    }
+
+    /// The same, and makes room for somebody who comes where he goes before one who was set
+    /// aside.
+    fn fit_for(&mut self, offer: &Offer<'_>, wakes: &mut Wakes<W>) {
+        self.fit();
+        if !self.queue.has_room_for(offer)
+            && let Some(key) = self.coldest_aside_for(offer)
+        {
+            self.reject_aside(key, Reason::Evicted, wakes);
+            self.fit();
+        }
     }
 
     /// Hears what the line has rejected.
@@ -155,21 +169,6 @@ impl<W> Gate<W> {
         Some(permit)
     }
 
-    /// Takes somebody out of the line whose home is blocked. He is not woken: who was granted
-    /// there has been, and when he comes his neighbours wait again.
-    pub(super) fn set_aside(&mut self, key: u32) {
-        if let Some(taken) = self.call_next() {
-            self.put_aside(key, taken);
-        }
-    }
-
-    pub(super) fn put_aside(&mut self, key: u32, taken: Taken<u32>) {
-        if let Some(seat) = self.seats.at_mut(key) {
-            seat.state = State::Aside(Box::new(taken));
-            self.aside.push(key);
-        }
-    }
-
     /// Takes the oldest grant back if it is stale and, where its owner is, of use elsewhere;
     /// whether it was. A signal is on its way to the owner already.
     pub(super) fn revoke_stale_if(
@@ -182,47 +181,6 @@ impl<W> Gate<W> {
         }
         self.revoke_aside(key, owner);
         true
-    }
-
-    pub(super) fn revoke_aside(&mut self, key: u32, owner: Home) {
-        if let Some(Grant { taken, permit }) = self.seats.revoke(key) {
-            self.revoked += 1;
-            self.take_back(permit);
-            if !self.blocked.contains(&owner) {
-                self.blocked.push(owner);
-            }
-            self.put_aside(key, taken);
-        }
-    }
-
-    /// Notes that a home is not blocked: those of it who were set aside wait again.
-    pub(super) fn show_alive(&mut self, home: Home, wakes: &mut Wakes<W>) {
-        let Some(place) = self.blocked.iter().position(|blocked| *blocked == home) else {
-            return;
-        };
-        self.blocked.swap_remove(place);
-        let (here, elsewhere) = std::mem::take(&mut self.aside)
-            .into_iter()
-            .partition(|key| self.seats.at(*key).is_some_and(|seat| seat.home == home));
-        self.aside = elsewhere;
-        // The last first, each into the slot that it left last: so each finds its place at once.
-        for key in here.into_iter().rev() {
-            self.stand_again(key);
-        }
-        self.look(self.now, wakes);
-    }
-
-    /// Puts somebody back into the line, into his place.
-    pub(super) fn stand_again(&mut self, key: u32) {
-        let Some(seat) = self.seats.at_mut(key) else { return };
-        let nowhere = State::Waiting(ItemId::from_bits(0));
-        match std::mem::replace(&mut seat.state, nowhere) {
-            State::Aside(taken) => {
-                self.seats.enter_line(key, taken.id());
-                self.queue.put_back(*taken);
-            }
-            state => seat.state = state,
-        }
     }
 
     /// Lets a late claimer who is next have what those behind him elsewhere were granted and
@@ -239,10 +197,5 @@ impl<W> Gate<W> {
             self.queue.put_back(taken);
             self.look(self.now, wakes);
         }
-    }
-
-    pub(super) fn retry_later(&mut self) {
-        let retry = self.now.after(CLAIM_PATIENCE);
-        self.retry_at = Some(self.retry_at.map_or(retry, |at| at.min(retry)));
     }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::watermarks::Level;
 use crate::primitives::operations::OperationId;
-use crate::primitives::{Criticality, Rejection, Time};
+use crate::primitives::{Criticality, Reason, Rejection, Time};
 
 /// An item of a [`CoDelQueue`](super::CoDelQueue). It stays valid for as long as the item is inside,
 /// and one that is no longer valid is recognised for ever.
@@ -34,7 +34,7 @@ pub struct Offer<'a> {
     pub criticality: Criticality,
     /// When nobody wants it any more.
     pub deadline: Option<Time>,
-    /// Until when it waits at most, for [`Reason::Wait`](crate::primitives::Reason::Wait);
+    /// Until when it waits at most, for [`Reason::Wait`];
     /// as long as the queue lets it if not given.
     pub until: Option<Time>,
     /// What kind of work it is, for the service estimate.
@@ -77,6 +77,17 @@ impl<T> Taken<T> {
     /// What it was called inside.
     pub(crate) const fn id(&self) -> ItemId {
         self.place.id
+    }
+
+    /// When nobody wants it any more while it is out, and why: at its deadline or the end
+    /// of its wait, or after `bound` if it has neither.
+    pub(crate) fn end(&self, bound: Duration) -> (Time, Reason) {
+        let Place { deadline, joined, is_end_of_wait, .. } = self.place;
+        match deadline {
+            Time::MAX => (joined.after(bound), Reason::Wait),
+            end if is_end_of_wait => (end, Reason::Wait),
+            end => (end, Reason::Deadline),
+        }
     }
 }
 
