@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -192,6 +192,28 @@ impl<P: Hosted> Shared<P> {
         Ok(self.change_at(py, Some(now), operation))
     }
 
+    /// The same for what is mostly decided `at_once`, in a way that wakes nobody, brings no
+    /// expiry nearer and is no news; and if it says nothing, otherwise. Under one lock.
+    ///
+    /// # Errors
+    /// What the clock raises, and then nothing is changed.
+    #[inline]
+    pub(crate) fn change_unless<R>(
+        &self,
+        py: Python<'_>,
+        at_once: impl FnOnce(&mut P, Time) -> Option<R>,
+        otherwise: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
+    ) -> PyResult<(R, PyResult<()>)> {
+        let now = self.read_clock(py)?;
+        let mut state = self.state.lock();
+        let now = now.unwrap_or_else(|| self.system_time(&state));
+        if let Some(result) = at_once(&mut state, now) {
+            return Ok((result, Ok(())));
+        }
+        let (result, wakes) = self.change_locked(state, now, otherwise);
+        Ok(self.changed(py, result, wakes))
+    }
+
     /// The same for what gives back or answers, where there is no going back: for a
     /// clock that fails, time stands still, and the system's is read only if it
     /// matters.
@@ -250,6 +272,11 @@ impl<P: Hosted> Shared<P> {
         operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> (R, PyResult<()>) {
         let (result, wakes) = self.change_quietly(now, operation);
+        self.changed(py, result, wakes)
+    }
+
+    #[inline]
+    fn changed<R>(&self, py: Python<'_>, result: R, wakes: Wakes<Waiter>) -> (R, PyResult<()>) {
         let due = self.due();
         let has_news = self.has_news.load(Ordering::Relaxed);
         if wakes.is_empty() && !has_news && self.timers.are_set_for(due) {
@@ -295,10 +322,21 @@ impl<P: Hosted> Shared<P> {
         now: Option<Time>,
         operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> (R, Wakes<Waiter>) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
+        let now = now.unwrap_or_else(|| self.system_time(&state));
+        self.change_locked(state, now, operation)
+    }
+
+    #[inline]
+    fn change_locked<R>(
+        &self,
+        mut state: MutexGuard<'_, P>,
+        now: Time,
+        operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
+    ) -> (R, Wakes<Waiter>) {
         // What counts from now on, a deadline or a time-out, counts on the clock of the
         // state, which never goes back.
-        let now = now.unwrap_or_else(|| self.system_time(&state)).max(state.latest());
+        let now = now.max(state.latest());
         let result = operation(&mut state, now);
         let due = state.next_expiry().unwrap_or(Time::MAX);
         let has_news = state.has_news();

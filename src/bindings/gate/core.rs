@@ -18,7 +18,7 @@ use crate::bindings::waiter::{self, Station, Waiter};
 use crate::bindings::{config, exit, wait};
 use crate::primitives::{
     Admission, Claim, Gate as Primitive, GateAdmission, GateAsk, GateClaim, Outcome,
-    Permit as Right, Rate, Rejection as Refusal, Ticket, Time, TokenAsk, Waitable,
+    Permit as Right, Rate, Rejection as Refusal, Ticket, Time, TokenAsk, Waitable, Wakes,
 };
 
 /// A gate with its lock, its clock, its timers, and what else it asks.
@@ -131,6 +131,13 @@ fn gate_ask<'a>(asked: &Asked, operation: Option<&'a str>) -> GateAsk<'a> {
     GateAsk { ask, deadline, tokens, position, operation }
 }
 
+/// What is decided without a place to wait at.
+enum Decided {
+    Answer(Result<Right, Refusal>),
+    /// It depends on where who asks is.
+    Elsewhere,
+}
+
 impl Shared<Primitive<Waiter>> {
     /// Admits now or rejects now.
     pub(crate) fn try_acquire(
@@ -142,55 +149,80 @@ impl Shared<Primitive<Waiter>> {
         self.listener().pressures.look(py, self)?;
         let text = operation.map(|name| config::operation_text(name.bind(py)));
         let ask = gate_ask(asked, text.as_deref());
-        if let Some(right) = self.admit_at_once(py, &ask, false)? {
-            return Ok(Ok(right));
+        let decided = self.decide(py, &ask, false, |state, now, rate| {
+            if state.is_home_wanted() {
+                return (Decided::Elsewhere, Wakes::none());
+            }
+            let (answer, wakes) = state.try_acquire(now, &ask, rate);
+            (Decided::Answer(answer), wakes)
+        })?;
+        if let Decided::Answer(answer) = decided {
+            return Ok(answer);
         }
         let mut ask = ask;
-        if self.with(|state| state.is_home_wanted()) {
-            ask.ask.home = Some(waiter::home(py)?);
-        }
+        ask.ask.home = Some(waiter::home(py)?);
         let mut rate = Charged::new(py, self)?;
         let (answer, delivered) =
             self.change(py, |state, now| state.try_acquire(now, &ask, &mut rate))?;
-        let delivered = delivered.and(give_back(py, self, rate.back));
-        if let Err(error) = delivered {
-            // What was admitted goes back.
-            let returned = answer.map(|right| self.annul(py, right, asked.tokens));
-            return Err(returned.ok().and_then(Result::err).unwrap_or(error));
-        }
-        Ok(answer)
+        self.settle(py, answer, delivered, &rate, |answer| {
+            answer.map_or(Ok(()), |right| self.annul(py, right, asked.tokens))
+        })
     }
 
-    /// Admits if that is plain: nobody waits and there is room, or everybody is admitted.
+    /// Admits if that is plain: nobody waits and there is room, or everybody is admitted;
+    /// else `otherwise` decides, all of it under one lock.
     #[inline]
-    fn admit_at_once(
+    fn decide(
         &self,
         py: Python<'_>,
         ask: &GateAsk<'_>,
         may_wait: bool,
-    ) -> PyResult<Option<Right>> {
-        if self.listener().rate.is_none() {
-            let admitted = self.with_time(py, |state, now| state.admit(now, ask, &mut ()))?;
-            if admitted.is_some() {
-                return Ok(admitted);
-            }
+        otherwise: impl FnOnce(
+            &mut Primitive<Waiter>,
+            Time,
+            &mut Charged<'_>,
+        ) -> (Decided, Wakes<Waiter>),
+    ) -> PyResult<Decided> {
+        let Around { rate, is_disabled, .. } = self.listener();
+        let admitted = |right| Decided::Answer(Ok(right));
+        let has_rate = rate.is_some();
+        let mut rate = Charged::new(py, self)?;
+        let (decided, delivered) = self.change_unless(
+            py,
+            |state, now| {
+                let right = if has_rate { None } else { state.admit(now, ask, &mut ()) };
+                right.or_else(|| is_disabled.then(|| state.admit_uncounted())).map(admitted)
+            },
+            |state, now| {
+                // Closed is closed.
+                if state.is_dry_run() && !state.is_closed() {
+                    let (right, wakes) = state.admit_in_dry_run(now, ask, may_wait, &mut rate);
+                    return (admitted(right), wakes);
+                }
+                otherwise(state, now, &mut rate)
+            },
+        )?;
+        self.settle(py, decided, delivered, &rate, |decided| match decided {
+            Decided::Answer(Ok(right)) => self.annul(py, right, ask.tokens),
+            Decided::Answer(Err(_)) | Decided::Elsewhere => Ok(()),
+        })
+    }
+
+    /// The end of a decision, outside the lock: the rate is given back what it is owed, and
+    /// if somebody could not be told, what was decided is undone.
+    #[inline]
+    fn settle<R>(
+        &self,
+        py: Python<'_>,
+        decided: R,
+        delivered: PyResult<()>,
+        rate: &Charged<'_>,
+        undo: impl FnOnce(R) -> PyResult<()>,
+    ) -> PyResult<R> {
+        match delivered.and(give_back(py, self, rate.back)) {
+            Ok(()) => Ok(decided),
+            Err(error) => Err(undo(decided).err().unwrap_or(error)),
         }
-        if self.listener().is_disabled {
-            return Ok(Some(self.with(Primitive::admit_uncounted)));
-        }
-        // Closed is closed.
-        if self.with(|state| state.is_dry_run() && !state.is_closed()) {
-            let mut rate = Charged::new(py, self)?;
-            let (right, delivered) = self
-                .change(py, |state, now| state.admit_in_dry_run(now, ask, may_wait, &mut rate))?;
-            let delivered = delivered.and(give_back(py, self, rate.back));
-            if let Err(error) = delivered {
-                self.annul(py, right, ask.tokens)?;
-                return Err(error);
-            }
-            return Ok(Some(right));
-        }
-        Ok(None)
     }
 
     /// A rejection as Python has it.
@@ -216,25 +248,15 @@ impl Admits for Shared<Primitive<Waiter>> {
         let name = Name::of(py, operation);
         let text = name.text(py);
         let ask = gate_ask(asked, text.as_deref());
-        if let Some(right) = self.admit_at_once(py, &ask, true)? {
-            return Ok(Some(right));
-        }
         // Who is rejected at once needs no place to wait.
-        let mut rate = Charged::new(py, self)?;
-        let (answer, delivered) =
-            self.change(py, |state, now| state.attempt(now, &ask, &mut rate))?;
-        let delivered = delivered.and(give_back(py, self, rate.back));
-        match (answer, delivered) {
-            (answer, Ok(())) => match answer {
-                Some(Ok(right)) => Ok(Some(right)),
-                Some(Err(refusal)) => Err(self.refused(py, asked, operation, refusal)),
-                None => Ok(None),
-            },
-            (Some(Ok(right)), Err(error)) => {
-                self.annul(py, right, asked.tokens)?;
-                Err(error)
-            }
-            (_, Err(error)) => Err(error),
+        let decided = self.decide(py, &ask, true, |state, now, rate| {
+            let (answer, wakes) = state.attempt(now, &ask, rate);
+            (answer.map_or(Decided::Elsewhere, Decided::Answer), wakes)
+        })?;
+        match decided {
+            Decided::Answer(Ok(right)) => Ok(Some(right)),
+            Decided::Answer(Err(refusal)) => Err(self.refused(py, asked, operation, refusal)),
+            Decided::Elsewhere => Ok(None),
         }
     }
 
@@ -253,15 +275,12 @@ impl Admits for Shared<Primitive<Waiter>> {
         let mut rate = Charged::new(py, self)?;
         let (admission, delivered) =
             self.change(py, |state, now| state.acquire(now, &ask, &mut rate, &mut waiter))?;
-        let delivered = delivered.and(give_back(py, self, rate.back));
-        if let Err(error) = delivered {
-            match admission {
-                GateAdmission::Admitted(right) => self.annul(py, right, asked.tokens)?,
-                GateAdmission::Waiting(ticket) => self.cancel(py, ticket)?,
-                GateAdmission::Rejected(_) => {}
-            }
-            return Err(error);
-        }
+        let undo = |admission| match admission {
+            GateAdmission::Admitted(right) => self.annul(py, right, asked.tokens),
+            GateAdmission::Waiting(ticket) => self.cancel(py, ticket),
+            GateAdmission::Rejected(_) => Ok(()),
+        };
+        let admission = self.settle(py, admission, delivered, &rate, undo)?;
         Ok(match admission {
             GateAdmission::Admitted(right) => Admission::Admitted(right),
             GateAdmission::Waiting(ticket) => Admission::Waiting(ticket),
