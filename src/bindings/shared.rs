@@ -188,7 +188,7 @@ impl<P: Hosted> Shared<P> {
         py: Python<'_>,
         operation: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
     ) -> PyResult<(R, PyResult<()>)> {
-        let now = self.clock.now(py)?;
+        let now = if self.clock.is_system() { system_now() } else { self.clock.now(py)? };
         Ok(self.change_at(py, Some(now), operation))
     }
 

@@ -173,15 +173,8 @@ impl Core {
         done: Done,
         delivered: PyResult<()>,
     ) -> PyResult<Result<ItemId, Put<Py<PyAny>>>> {
-        let (id, at) = match done {
-            Done::Accepted(id, at) => (id, at),
-            Done::Else(put) => {
-                if let (Err(_), Put::Waiting(ticket, _)) = (&delivered, &put) {
-                    self.cancel(py, *ticket)?;
-                }
-                return delivered.map(|()| Err(put));
-            }
-            Done::Not => return Err(PyRuntimeError::new_err("no answer")),
+        let Done::Accepted(id, at) = done else {
+            return self.settle_other_put(py, done, delivered);
         };
         match delivered.and_then(|()| self.watch_here(py, at)) {
             Ok(()) => Ok(Ok(id)),
@@ -190,6 +183,23 @@ impl Core {
                 Err(error)
             }
         }
+    }
+
+    /// Of what is not inside.
+    #[cold]
+    fn settle_other_put(
+        &self,
+        py: Python<'_>,
+        done: Done,
+        delivered: PyResult<()>,
+    ) -> PyResult<Result<ItemId, Put<Py<PyAny>>>> {
+        let Done::Else(put) = done else {
+            return Err(PyRuntimeError::new_err("no answer"));
+        };
+        if let (Err(_), Put::Waiting(ticket, _)) = (&delivered, &put) {
+            self.cancel(py, *ticket)?;
+        }
+        delivered.map(|()| Err(put))
     }
 
     fn take_back(&self, py: Python<'_>, id: ItemId) {
@@ -256,22 +266,27 @@ impl Core {
         (take, work): Begun,
         delivered: PyResult<()>,
     ) -> PyResult<Answer> {
-        let Err(error) = delivered else {
-            return Ok(match take {
-                Take::Taken(taken) => Answer::Got(taken.item, work),
-                Take::Waiting(ticket) => Answer::Waiting(ticket),
-                Take::Empty => Answer::Empty,
-                Take::Closed => Answer::Closed,
-                Take::TimedOut => Answer::TimedOut,
-                Take::Unknown => Answer::Unknown,
-            });
-        };
+        if let Err(error) = delivered {
+            return self.undo_take(py, take, work).and(Err(error));
+        }
+        Ok(match take {
+            Take::Taken(taken) => Answer::Got(taken.item, work),
+            Take::Waiting(ticket) => Answer::Waiting(ticket),
+            Take::Empty => Answer::Empty,
+            Take::Closed => Answer::Closed,
+            Take::TimedOut => Answer::TimedOut,
+            Take::Unknown => Answer::Unknown,
+        })
+    }
+
+    #[cold]
+    fn undo_take(&self, py: Python<'_>, take: Take<Py<PyAny>>, work: Option<Work>) -> PyResult<()> {
         match take {
             Take::Taken(taken) => self.put_back(py, taken, work),
             Take::Waiting(ticket) => self.cancel(py, ticket)?,
             _ => {}
         }
-        Err(error)
+        Ok(())
     }
 
     fn put_back(&self, py: Python<'_>, taken: Taken<Py<PyAny>>, work: Option<Work>) {
