@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from functools import lru_cache
-from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from sluicegate._refusal import refusal
 from sluicegate._semaphore import SemaphoreLimiter
 
 if TYPE_CHECKING:
-    from sluicegate._core import Rejection
     from sluicegate._limiter import Limit, Limiter
 
 __all__ = [
@@ -37,9 +34,6 @@ DEFAULT_EXEMPT: Final = ("/healthz", "/livez", "/readyz", "/health", "/ping", "/
 
 _LIMIT_VARIABLE: Final = "SLUICEGATE_MAX_IN_FLIGHT"
 _PATTERN: Final = frozenset("*?{}")
-_LONGEST_RETRY_AFTER: Final = 2**31 - 1
-# A crowd that is told the same comes back together, and is refused together.
-_UNKNOWN_RETRY_AFTER: Final = cycle((1, 2))
 _CONNECTION_CLOSE: Final = (b"connection", b"close")
 
 
@@ -124,43 +118,6 @@ class LoadSheddingMiddleware:
         if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
             path = path[len(root) :]
         return path in self.exempt
-
-
-class Refusal(NamedTuple):
-    """The parts of a response that refuses a request."""
-
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
-
-
-def refusal(rejection: Rejection) -> Refusal:
-    """Return the response for a rejection, which tells a stranger no limits or counts."""
-    wait = rejection.retry_after
-    if wait is None:
-        seconds = next(_UNKNOWN_RETRY_AFTER)
-    else:
-        # Written so that NaN ends as 1 and infinity does not overflow.
-        seconds = math.ceil(min(wait, _LONGEST_RETRY_AFTER)) if wait > 1 else 1
-    return _refusal(rejection.status, seconds)
-
-
-@lru_cache(maxsize=256)
-def _refusal(status: int, seconds: int) -> Refusal:
-    if status == 429:
-        error, detail = "rate_limited", "Too many requests; retry later."
-    else:
-        error, detail = "overloaded", "The service is at capacity; retry later."
-    body = json.dumps(
-        {"error": error, "detail": detail, "retry_after": seconds}, separators=(",", ":")
-    ).encode()
-    headers = (
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"retry-after", b"%d" % seconds),
-        (b"cache-control", b"no-store"),
-    )
-    return Refusal(status, headers, body)
 
 
 def _withholds_body(scope: Scope) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
 from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
-from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware, refusal
+from sluicegate._refusal import refusal
+from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware
 
 try:
     from fastapi import FastAPI
