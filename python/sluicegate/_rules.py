@@ -1,0 +1,173 @@
+"""What holds for which requests, by method and path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from sluicegate._enums import Criticality
+from sluicegate._gate import Gate
+
+if TYPE_CHECKING:
+    Finder: TypeAlias = Callable[[str, str], "Rule | None"]
+
+#: The paths of health probes and metrics, which are exempt unless a rule names them.
+DEFAULT_EXEMPT: Final = ("/healthz", "/livez", "/readyz", "/health", "/ping", "/metrics")
+
+_MATCH: Final = re.compile(r"(?:(?P<method>[A-Z][A-Z-]*) )?(?P<path>/\S*|\*)")
+_PARAMETER: Final = re.compile(r"\{[^{}/]+\}")
+_MATCH_RANGE: Final = (
+    "a path such as '/a', '/users/{id}' or '/reports/*', with a method before it or without"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What holds for the requests of a path, in a table of which the first match counts.
+
+    Attributes:
+        match: `"/a"`, `"POST /a"`, `"/users/{id}"` (one part of a path), or `"/reports/*"` (what
+            begins so, and `/reports` itself); `"*"` is every path. A websocket has the method
+            `WEBSOCKET`. A HEAD request is matched by a rule for GET too.
+        criticality: How much it matters, if the client does not say that it matters less; `None`:
+            CRITICAL.
+        gate: A gate of its own, decided together with the main one: if either refuses, the other
+            has given nothing.
+        operation: What kind of work it is, for the estimates of time; `None`: the template of the
+            route, where the framework tells it.
+        exempt: Whether it takes no permit, as probes do; at most `exempt_limit` of these run at
+            once.
+        stream: Whether it is a long-lived answer, such as server-sent events or a long poll: it
+            takes one of `max_streams` instead of a permit, and is no sample of latency.
+        max_lifetime: After how many seconds a stream or a websocket is ended; `None`: never.
+        degrade: What answers instead if it would be refused, as in the option of this name.
+
+    Raises:
+        ValueError: If `match` is no such pattern, or what is given excludes each other.
+        TypeError: If an argument is of a wrong type.
+    """
+
+    match: str
+    criticality: Criticality | None = None
+    gate: Gate | None = None
+    operation: str | None = None
+    exempt: bool = False
+    stream: bool = False
+    max_lifetime: float | None = None
+    degrade: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check what can be checked."""
+        _check("match", _MATCH_RANGE, self.match, str, is_needed=True)
+        _pattern_of(self.match)
+        _check("criticality", "a Criticality or None", self.criticality, Criticality)
+        _check("gate", "a Gate or None", self.gate, Gate)
+        _check("operation", "a string or None", self.operation, str)
+        _check("exempt", "True or False", self.exempt, bool, is_needed=True)
+        _check("stream", "True or False", self.stream, bool, is_needed=True)
+        check_callable("degrade", self.degrade)
+        if self.max_lifetime is not None:
+            check_seconds("max_lifetime", self.max_lifetime)
+        if self.exempt and (self.stream or self.gate is not None):
+            msg = f"exempt excludes stream and gate, in the rule for {self.match!r}"
+            raise ValueError(msg)
+        if self.stream and self.gate is not None:
+            msg = f"stream excludes gate, in the rule for {self.match!r}"
+            raise ValueError(msg)
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Refuse what is no number of seconds above 0."""
+    text = f"{name} must be a number of seconds above 0, or None, got {value!r:.100}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+
+
+def finder(rules: object) -> Finder:
+    """Return what finds the rule for a method and a path.
+
+    Whole paths are found at once, however many rules there are; patterns are tried in their order.
+
+    Raises:
+        TypeError: If it is no sequence of rules.
+    """
+    if not isinstance(rules, Sequence) or isinstance(rules, (str, bytes)):
+        msg = f"rules must be a sequence of Rule or a callable, got {rules!r:.100}"
+        raise TypeError(msg)
+    exact: dict[tuple[str | None, str], tuple[int, Rule]] = {}
+    patterns: list[tuple[int, str | None, re.Pattern[str], Rule]] = []
+    for place, rule in enumerate(rules):
+        if not isinstance(rule, Rule):
+            msg = f"rules must hold Rule, got {rule!r:.100}"
+            raise TypeError(msg)
+        method, path = _pattern_of(rule.match)
+        if isinstance(path, str):
+            exact.setdefault((method, path), (place, rule))
+        else:
+            patterns.append((place, method, path, rule))
+    for path in DEFAULT_EXEMPT:
+        if not any(known == path for _, known in exact):
+            # A pattern such as "*" does not name it.
+            exact[None, path] = (-1, Rule(path, exempt=True))
+    if not patterns and all(method is None for method, _ in exact):
+        # As it mostly is: no rules but for whole paths.
+        by_path = {path: rule for (_, path), (_, rule) in exact.items()}
+        return lambda _method, path: by_path.get(path)
+
+    def find(method: str, path: str) -> Rule | None:
+        methods: tuple[str | None, ...] = (
+            (None, method, "GET") if method == "HEAD" else (None, method)
+        )
+        found = min(
+            (known for known in (exact.get((one, path)) for one in methods) if known),
+            default=(len(rules) + 1, None),
+        )
+        for place, one, pattern, rule in patterns:
+            if place > found[0]:
+                break
+            if one in methods and pattern.fullmatch(path):
+                return rule
+        return found[1]
+
+    return find
+
+
+def _pattern_of(match: str) -> tuple[str | None, str | re.Pattern[str]]:
+    """Return the method, and the path, or a pattern if it is one."""
+    parts = _MATCH.fullmatch(match)
+    path = parts["path"] if parts else ""
+    whole = _PARAMETER.sub("", path).removesuffix("*")
+    is_right = (
+        parts
+        and not set("{}*?#") & set(whole)
+        and (path[-2:] == "/*" or path[-1:] != "*" or path == "*")
+    )
+    if not parts or not is_right:
+        msg = f"match must be {_MATCH_RANGE}, got {match!r:.100}"
+        raise ValueError(msg)
+    if path == "*":
+        return parts["method"], re.compile(r".*", re.DOTALL)
+    if whole == path:
+        return parts["method"], path
+    begin = path.removesuffix("/*")
+    pattern = "[^/]+".join(map(re.escape, _PARAMETER.split(begin)))
+    if begin != path:
+        pattern += "(?:/.*)?"
+    return parts["method"], re.compile(pattern, re.DOTALL)
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse what is neither `None` nor can be called."""
+    if value is not None and not callable(value):
+        msg = f"{name} must be a callable or None, got {value!r:.100}"
+        raise TypeError(msg)
+
+
+def _check(name: str, kind: str, value: object, class_: type, *, is_needed: bool = False) -> None:
+    if (is_needed or value is not None) and not isinstance(value, class_):
+        msg = f"{name} must be {kind}, got {value!r:.100}"
+        raise TypeError(msg)

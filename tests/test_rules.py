@@ -1,0 +1,142 @@
+"""Rules: which one holds for a request."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from sluicegate import Criticality, Gate
+from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
+
+
+@pytest.mark.parametrize(
+    ("match", "method", "path", "is_matched"),
+    [
+        ("/a", "GET", "/a", True),
+        ("/a", "POST", "/a", True),
+        ("/a", "GET", "/a/", False),
+        ("/a", "GET", "/A", False),
+        ("/a", "GET", "/ab", False),
+        ("POST /a", "POST", "/a", True),
+        ("POST /a", "GET", "/a", False),
+        ("GET /a", "HEAD", "/a", True),
+        ("HEAD /a", "GET", "/a", False),
+        ("WEBSOCKET /a", "WEBSOCKET", "/a", True),
+        ("WEBSOCKET /a", "GET", "/a", False),
+        ("/users/{id}", "GET", "/users/1", True),
+        ("/users/{id}", "GET", "/users/a%2Fb", True),
+        ("/users/{id}", "GET", "/users/", False),
+        ("/users/{id}", "GET", "/users/1/2", False),
+        ("/users/{id}/posts/{n}", "GET", "/users/1/posts/2", True),
+        ("/users/{id}.json", "GET", "/users/1.json", True),
+        ("/users/{id}.json", "GET", "/users/1xjson", False),
+        ("/reports/*", "GET", "/reports", True),
+        ("/reports/*", "GET", "/reports/", True),
+        ("/reports/*", "GET", "/reports/a/b", True),
+        ("/reports/*", "GET", "/reports/a\nb", True),
+        ("/reports/*", "GET", "/reportsx", False),
+        ("GET /{tenant}/*", "GET", "/x/y/z", True),
+        ("/*", "GET", "/", True),
+        ("/*", "GET", "/a", True),
+        ("*", "GET", "", True),
+        ("*", "OPTIONS", "/a", True),
+        ("/", "GET", "/", True),
+        ("/", "GET", "", False),
+        ("/a+b", "GET", "/a+b", True),
+        ("/a+b", "GET", "/aab", False),
+    ],
+)
+def test_what_matches(match: str, method: str, path: str, is_matched: bool) -> None:
+    rule = Rule(match)
+    assert (finder([rule])(method, path) is rule) is is_matched
+
+
+def test_the_first_match_counts() -> None:
+    whole, post, pattern = Rule("/a/b"), Rule("POST /a/b"), Rule("/a/*")
+    assert finder([whole, post, pattern])("POST", "/a/b") is whole
+    assert finder([post, whole, pattern])("POST", "/a/b") is post
+    assert finder([pattern, post, whole])("POST", "/a/b") is pattern
+    assert finder([post, pattern, whole])("GET", "/a/b") is pattern
+    get, head = Rule("GET /a"), Rule("HEAD /a")
+    assert finder([get, head])("HEAD", "/a") is get
+    assert finder([head, get])("HEAD", "/a") is head
+    first, second = Rule("/a"), Rule("/a", exempt=True)
+    assert finder([first, second])("GET", "/a") is first
+
+
+def test_probes_are_exempt_unless_a_rule_names_them() -> None:
+    find = finder([])
+    for path in DEFAULT_EXEMPT:
+        rule = find("GET", path)
+        assert rule is not None
+        assert rule.exempt
+    assert find("GET", "/healthz/") is None
+    named = Rule("POST /metrics", criticality=Criticality.CRITICAL)
+    find = finder([named])
+    assert find("POST", "/metrics") is named
+    assert find("GET", "/metrics") is None
+    rule = find("GET", "/healthz")
+    assert rule is not None
+    assert rule.exempt
+    everything = Rule("*", criticality=Criticality.SHEDDABLE)
+    rule = finder([everything])("GET", "/healthz")
+    assert rule is not None
+    assert rule.exempt
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "",
+        "a",
+        "/a b",
+        "post /a",
+        "POST  /a",
+        "/a*",
+        "/a/*/b",
+        "/{a",
+        "/a}",
+        "/{}",
+        "/a?b",
+        "/a#b",
+        "* /a",
+        "/{a/b}",
+    ],
+)
+def test_no_pattern(match: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"^match must be a path such as .*{re.escape(repr(match))}"
+    ):
+        Rule(match)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"match": 1}, TypeError, "match must be a path"),
+        ({"criticality": 2}, TypeError, "criticality must be a Criticality"),
+        ({"gate": 3}, TypeError, "gate must be a Gate"),
+        ({"operation": b"x"}, TypeError, "operation must be a string"),
+        ({"exempt": 1}, TypeError, "exempt must be True or False"),
+        ({"stream": None}, TypeError, "stream must be True or False"),
+        ({"degrade": "x"}, TypeError, "degrade must be a callable"),
+        ({"max_lifetime": "1"}, TypeError, "max_lifetime must be a number of seconds"),
+        ({"max_lifetime": True}, TypeError, "max_lifetime must be a number of seconds"),
+        ({"max_lifetime": 0}, ValueError, "max_lifetime must be a number of seconds"),
+        ({"max_lifetime": float("nan")}, ValueError, "max_lifetime must be a number of seconds"),
+        ({"exempt": True, "stream": True}, ValueError, "exempt excludes stream and gate"),
+        ({"exempt": True, "gate": Gate(1)}, ValueError, "exempt excludes stream and gate"),
+        ({"stream": True, "gate": Gate(1)}, ValueError, "stream excludes gate"),
+    ],
+)
+def test_bad_rules(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        Rule(**{"match": "/a", **arguments})
+
+
+@pytest.mark.parametrize("rules", ["/a", b"/a", 1, None, {"/a": 1}, ["/a"], [None], (Rule,)])
+def test_no_rules(rules: Any) -> None:
+    with pytest.raises(TypeError, match=r"^rules must"):
+        finder(rules)
