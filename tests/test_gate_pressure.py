@@ -311,6 +311,29 @@ def test_of_one_criticality_as_many_are_shed_as_it_takes() -> None:
     busy.release()
 
 
+def test_who_asks_again_is_shed_first() -> None:
+    clock = ManualClock()
+    rate = 0.0
+
+    def load() -> float:
+        return (1 - rate) / 0.7
+
+    gate = Gate(100, pressure=[load], clock=clock)
+    busy = gate.acquire_sync()
+    came, rejected = Counter[bool](), Counter[bool]()
+    for number in range(60_000):
+        is_retry = number % 5 == 0
+        is_rejected = not use(gate, criticality=C.CRITICAL, retry=is_retry)
+        rate += (is_rejected - rate) * 0.002
+        if number >= 30_000:
+            came[is_retry] += 1
+            rejected[is_retry] += is_rejected
+        clock.advance(0.001)
+    assert rejected[True] / came[True] > 0.95
+    assert rejected[False] / came[False] == pytest.approx((0.3 - 0.2) / 0.8, abs=0.05)
+    busy.release()
+
+
 def test_the_same_callers_are_treated_alike_by_two_gates() -> None:
     clock = ManualClock()
     rates = [0.0, 0.0]

@@ -222,6 +222,13 @@ class Permit:
             ValueError: If `tokens` is out of its range.
         """
 
+    def answered(self) -> None:
+        """Say that the answer is given: what it is held for from now on is not timed.
+
+        For work that goes on after the answer, such as a background task: it occupies its place,
+        and is no latency. The first call counts.
+        """
+
     def extend_to(self, future: Any, /) -> None:
         """Hold it until a future is done, too.
 
@@ -322,6 +329,7 @@ class Gate:
         tokens: float | None = None,
         operation: str | None = None,
         inner: Gate | None = None,
+        retry: bool = False,
     ) -> Permit | Rejection:
         """Admit now or reject now; never waits, and overtakes nobody who waits.
 
@@ -335,6 +343,9 @@ class Gate:
             operation: What kind of work it is for.
             inner: The gate of a part, such as a slow route, which is asked first and for the
                 same. A refusal by either leaves nothing taken of the other, and the permit is one.
+            retry: Whether it was asked before, and refused or failed. Then it is shed before those
+                of its criticality who ask for the first time, and waits only in the first half of
+                the line.
 
         Returns:
             A `Permit`, or a falsy `Rejection`.
@@ -351,6 +362,7 @@ class Gate:
         tokens: float | None = None,
         operation: str | None = None,
         inner: Gate | None = None,
+        retry: bool = False,
     ) -> Acquire:
         """Wait in line if need be, in `async with`, `await`, or in a thread `with`.
 
@@ -362,11 +374,30 @@ class Gate:
             tokens: As in `try_acquire()`.
             operation: As in `try_acquire()`.
             inner: As in `try_acquire()`. Who waits for the inner one holds nothing of this one.
+            retry: As in `try_acquire()`.
 
         Raises:
             Rejected: If it is not admitted, with the reason.
             RuntimeError: If it is used by `with` in a thread that runs an event loop, or has to
                 wait where no asyncio event loop runs.
+        """
+
+    def _begin(
+        self,
+        cost: int = 1,
+        /,
+        *,
+        criticality: Criticality | None = None,
+        deadline: float | Deadline | None = None,
+        key: str | None = None,
+        tokens: float | None = None,
+        operation: str | None = None,
+        inner: Gate | None = None,
+        retry: bool = False,
+    ) -> Permit | Rejection | Acquire:
+        """Do as `acquire()`, but answer at once where that is possible.
+
+        Who has to wait gets what is to be awaited; whoever is refused at once, no exception.
         """
 
     def acquire_sync(
@@ -380,6 +411,7 @@ class Gate:
         tokens: float | None = None,
         operation: str | None = None,
         inner: Gate | None = None,
+        retry: bool = False,
     ) -> Permit:
         """Wait in line if need be, in this thread, which lets other threads run.
 
@@ -391,6 +423,7 @@ class Gate:
             tokens: As in `try_acquire()`.
             operation: As in `try_acquire()`.
             inner: As in `try_acquire()`. Who waits for the inner one holds nothing of this one.
+            retry: As in `try_acquire()`.
 
         Raises:
             Rejected: If it is not admitted, with the reason.

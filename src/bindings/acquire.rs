@@ -28,11 +28,12 @@ pub(crate) struct Asked {
     pub(crate) tokens: f64,
     /// Where who asks stands, if that is known.
     pub(crate) position: Option<Position>,
+    pub(crate) is_retry: bool,
 }
 
 impl From<Ask> for Asked {
     fn from(ask: Ask) -> Self {
-        Self { ask, deadline: None, tokens: 1.0, position: None }
+        Self { ask, deadline: None, tokens: 1.0, position: None, is_retry: false }
     }
 }
 

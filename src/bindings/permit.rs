@@ -14,7 +14,7 @@ use super::operation::Operation;
 use super::slot::Slot;
 use super::wait::{self, Place};
 use super::{config, exit, imports};
-use crate::primitives::{Outcome, Permit as Right};
+use crate::primitives::{Outcome, Permit as Right, Time};
 
 /// The right to be in flight, given back exactly once.
 #[pyclass(frozen, subclass, module = "sluicegate")]
@@ -31,12 +31,15 @@ pub(crate) struct Permit {
     operation: Operation,
     /// What of the rate is charged for it, as the bits of a number.
     tokens: AtomicU64,
+    /// When the work was done that it is timed for, in nanoseconds, if it is held for longer.
+    answered: AtomicU64,
     holds: Holds,
     /// What an inner gate gave for the same work.
     inner: Option<Box<Inner>>,
 }
 
 const NOT_SET: u8 = u8::MAX;
+const NOT_YET: u64 = u64::MAX;
 
 impl Permit {
     pub(crate) fn new(
@@ -77,6 +80,7 @@ impl Permit {
             outcome: AtomicU8::new(NOT_SET),
             operation: Operation::new(operation),
             tokens: AtomicU64::new(tokens.to_bits()),
+            answered: AtomicU64::new(NOT_YET),
             holds: Holds::default(),
             inner,
         }
@@ -165,7 +169,7 @@ impl Permit {
     }
 
     fn end(&self, py: Python<'_>, classify: impl FnOnce() -> Outcome) -> PyResult<()> {
-        let Some(right) = self.right.take() else {
+        let Some(mut right) = self.right.take() else {
             if self.right.is_vacant() {
                 return Err(PyRuntimeError::new_err("nothing to release: it was not acquired yet"));
             }
@@ -173,24 +177,37 @@ impl Permit {
             return Ok(());
         };
         let outcome = self.chosen_outcome().unwrap_or_else(classify);
-        let released = self.limiter.release(py, right, Some(&self.operation), outcome);
+        let (idle, timed) = self.idle(py);
+        right.begin_later(idle);
+        let released = self.limiter.release(py, right, Some(&self.operation), outcome).and(timed);
         if self.inner.is_none() {
             return released;
         }
-        released.and(self.release_inner(py, outcome))
+        released.and(self.release_inner(py, outcome, idle))
     }
 
     #[cold]
-    fn release_inner(&self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
+    fn release_inner(&self, py: Python<'_>, outcome: Outcome, idle: Duration) -> PyResult<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
         match inner.right.take() {
             Some(mut right) => {
                 // To wait for the outer gate was no work.
                 let waited = self.waited.load(Ordering::Relaxed);
-                right.begin_later(Duration::from_nanos(waited - self.waited_inside()));
+                right.begin_later(Duration::from_nanos(waited - self.waited_inside()) + idle);
                 inner.limiter.release(py, right, Some(&self.operation), outcome)
             }
             None => Ok(()),
+        }
+    }
+
+    /// For how long it was held after the answer; what is no `Exception` is returned beside it.
+    fn idle(&self, py: Python<'_>) -> (Duration, PyResult<()>) {
+        match self.answered.load(Ordering::Relaxed) {
+            NOT_YET => (Duration::ZERO, Ok(())),
+            answered => {
+                let (now, error) = self.limiter.clock().now_or_stand_still(py);
+                (now.since(Time::from_nanos(answered)), error)
+            }
         }
     }
 
@@ -322,6 +339,16 @@ impl Permit {
         self.inner.as_ref().map_or(Ok(()), |inner| inner.limiter.charge(py, more))
     }
 
+    /// Say that the answer is given: what it is held for from now on is not timed.
+    fn answered(&self, py: Python<'_>) -> PyResult<()> {
+        if self.right.is_there() && self.answered.load(Ordering::Relaxed) == NOT_YET {
+            // Relaxed: of two that are told at once either will do.
+            let now = self.limiter.clock().now(py)?;
+            self.answered.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Hold it until a future is done, too.
     #[pyo3(signature = (future, /))]
     fn extend_to(slf: &Bound<'_, Self>, future: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -385,7 +412,7 @@ impl Drop for Permit {
             in_destructor(|py| {
                 let name = self.limiter.name().bind(py).to_string();
                 self.limiter.release(py, right, Some(&self.operation), Outcome::Ignored)?;
-                self.release_inner(py, Outcome::Ignored)?;
+                self.release_inner(py, Outcome::Ignored, Duration::ZERO)?;
                 let text = format!("a permit of {name:?} was never released; it is given back now");
                 let text = CString::new(text).unwrap_or_default();
                 PyErr::warn(py, &py.get_type::<PyResourceWarning>(), &text, 1)

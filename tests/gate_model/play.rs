@@ -381,6 +381,7 @@ impl Play {
             deadline: deadline.map(|deadline| Time::from_nanos(deadline * MS)),
             tokens: f64::from(asked.tokens),
             operation: OPERATIONS[asked.operation],
+            is_retry: asked.is_retry,
             ..GateAsk::one()
         }
     }

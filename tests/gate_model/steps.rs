@@ -17,6 +17,7 @@ pub struct Asked {
     pub deadline: Option<i64>,
     pub tokens: u32,
     pub operation: usize,
+    pub is_retry: bool,
 }
 
 /// Moments are in milliseconds from now.
@@ -54,14 +55,16 @@ fn asked() -> impl Strategy<Value = Asked> {
     let cost = prop_oneof![4 => Just(1u32), 1 => 1..6u32];
     let deadline = prop_oneof![3 => Just(None), 1 => (-5..300i64).prop_map(Some)];
     let tokens = prop_oneof![Just(0u32), Just(1u32), 0..5u32];
-    (cost, 0..4usize, 0..HOMES, deadline, tokens, 0..OPERATIONS.len()).prop_map(
-        |(cost, criticality, home, deadline, tokens, operation)| Asked {
+    let is_retry = prop::bool::weighted(0.2);
+    (cost, 0..4usize, 0..HOMES, deadline, tokens, 0..OPERATIONS.len(), is_retry).prop_map(
+        |(cost, criticality, home, deadline, tokens, operation, is_retry)| Asked {
             cost,
             criticality,
             home,
             deadline,
             tokens,
             operation,
+            is_retry,
         },
     )
 }

@@ -34,6 +34,7 @@ pub struct Wanted {
     deadline: Option<f64>,
     tokens: f64,
     operation: Option<String>,
+    is_retry: bool,
 }
 
 /// The bucket of a gate, if it has one.
@@ -192,6 +193,7 @@ impl Gate {
                 deadline,
                 tokens,
                 operation,
+                retry,
                 times,
                 on,
             } => {
@@ -202,6 +204,7 @@ impl Gate {
                     deadline: *deadline,
                     tokens: *tokens,
                     operation: operation.clone(),
+                    is_retry: *retry,
                 };
                 let mut answers = Vec::new();
                 for name in numbered(name, *times) {
@@ -214,13 +217,14 @@ impl Gate {
                 }
                 Ok(same_answer(answers).into())
             }
-            Coming::TryWithin { name, cost, criticality, deadline, tokens, operation } => {
+            Coming::TryWithin { name, cost, criticality, deadline, tokens, operation, retry } => {
                 let wanted = Wanted {
                     cost: *cost,
                     class: *criticality,
                     deadline: *deadline,
                     tokens: *tokens,
                     operation: operation.clone(),
+                    is_retry: *retry,
                 };
                 loops.check_free(self, name)?;
                 match self.try_acquire(loops, *now, &wanted, None) {
@@ -240,6 +244,7 @@ impl Gate {
                 deadline,
                 tokens,
                 operation,
+                retry,
                 times,
                 cancelled,
                 on,
@@ -250,6 +255,7 @@ impl Gate {
                     deadline: *deadline,
                     tokens: *tokens,
                     operation: operation.clone(),
+                    is_retry: *retry,
                 };
                 let mut answers = Vec::new();
                 for name in numbered(name, *times) {
@@ -267,6 +273,7 @@ impl Gate {
                     deadline: None,
                     tokens: 1.0,
                     operation: operation.clone(),
+                    is_retry: false,
                 };
                 let mut answers = Vec::new();
                 for _ in 0..times.unwrap_or(1) {
@@ -397,6 +404,7 @@ impl Wanted {
             tokens: self.tokens,
             position: None,
             operation: self.operation.as_deref(),
+            is_retry: self.is_retry,
         })
     }
 }

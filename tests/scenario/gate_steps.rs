@@ -50,6 +50,8 @@ pub enum Coming {
         #[serde(default = "one_token")]
         tokens: f64,
         operation: Option<String>,
+        #[serde(default)]
+        retry: bool,
         times: Option<u32>,
         #[serde(rename = "loop")]
         on: Option<String>,
@@ -65,6 +67,8 @@ pub enum Coming {
         #[serde(default = "one_token")]
         tokens: f64,
         operation: Option<String>,
+        #[serde(default)]
+        retry: bool,
     },
     Acquire {
         #[serde(rename = "acquire")]
@@ -77,6 +81,8 @@ pub enum Coming {
         #[serde(default = "one_token")]
         tokens: f64,
         operation: Option<String>,
+        #[serde(default)]
+        retry: bool,
         times: Option<u32>,
         #[serde(default)]
         cancelled: bool,

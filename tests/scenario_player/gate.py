@@ -50,6 +50,7 @@ ASK: Keys = {
     "deadline": is_number,
     "tokens": is_number,
     "operation": is_text,
+    "retry": is_truth,
 }
 
 
@@ -331,7 +332,7 @@ class Gate(Limiter):
 
 def ask_of(step: Step) -> dict[str, Any]:
     ask: dict[str, Any] = {
-        key: step[key] for key in ("deadline", "tokens", "operation") if key in step
+        key: step[key] for key in ("deadline", "tokens", "operation", "retry") if key in step
     }
     if "criticality" in step:
         ask["criticality"] = CRITICALITIES[step["criticality"]]

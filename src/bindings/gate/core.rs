@@ -127,8 +127,8 @@ impl Name {
 }
 
 fn gate_ask<'a>(asked: &Asked, operation: Option<&'a str>) -> GateAsk<'a> {
-    let Asked { ask, deadline, tokens, position } = *asked;
-    GateAsk { ask, deadline, tokens, position, operation }
+    let Asked { ask, deadline, tokens, position, is_retry } = *asked;
+    GateAsk { ask, deadline, tokens, position, operation, is_retry }
 }
 
 /// What is decided without a place to wait at.
@@ -166,6 +166,28 @@ impl Shared<Primitive<Waiter>> {
             self.change(py, |state, now| state.try_acquire(now, &ask, &mut rate))?;
         self.settle(py, answer, delivered, &rate, |answer| {
             answer.map_or(Ok(()), |right| self.annul(py, right, asked.tokens))
+        })
+    }
+
+    /// Admits or rejects what is decided without a place to wait at; `None` if it has to wait.
+    pub(crate) fn begin(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: &Operation,
+    ) -> PyResult<Option<Result<Right, Refusal>>> {
+        self.listener().pressures.look(py, self)?;
+        let name = Name::of(py, operation);
+        let text = name.text(py);
+        let ask = gate_ask(asked, text.as_deref());
+        // Who is rejected at once needs no place to wait.
+        let decided = self.decide(py, &ask, true, |state, now, rate| {
+            let (answer, wakes) = state.attempt(now, &ask, rate);
+            (answer.map_or(Decided::Elsewhere, Decided::Answer), wakes)
+        })?;
+        Ok(match decided {
+            Decided::Answer(answer) => Some(answer),
+            Decided::Elsewhere => None,
         })
     }
 
@@ -244,19 +266,10 @@ impl Admits for Shared<Primitive<Waiter>> {
         asked: &Asked,
         operation: &Operation,
     ) -> PyResult<Option<Right>> {
-        self.listener().pressures.look(py, self)?;
-        let name = Name::of(py, operation);
-        let text = name.text(py);
-        let ask = gate_ask(asked, text.as_deref());
-        // Who is rejected at once needs no place to wait.
-        let decided = self.decide(py, &ask, true, |state, now, rate| {
-            let (answer, wakes) = state.attempt(now, &ask, rate);
-            (answer.map_or(Decided::Elsewhere, Decided::Answer), wakes)
-        })?;
-        match decided {
-            Decided::Answer(Ok(right)) => Ok(Some(right)),
-            Decided::Answer(Err(refusal)) => Err(self.refused(py, asked, operation, refusal)),
-            Decided::Elsewhere => Ok(None),
+        match self.begin(py, asked, operation)? {
+            Some(Ok(right)) => Ok(Some(right)),
+            Some(Err(refusal)) => Err(self.refused(py, asked, operation, refusal)),
+            None => Ok(None),
         }
     }
 

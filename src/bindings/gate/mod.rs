@@ -22,6 +22,7 @@ use super::clock::Clock;
 use super::given::Given;
 use super::limiter::BaseLimiter;
 use super::names::Names;
+use super::operation::Operation;
 use super::permit::Permit;
 use super::scope;
 use super::shared::Shared;
@@ -101,8 +102,8 @@ impl Gate {
 
     /// Admit now or reject now; never waits, and overtakes nobody who waits.
     #[pyo3(
-        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None),
-        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None)"
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None, retry = Given::NOTHING),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None, retry=False)"
     )]
     #[allow(clippy::too_many_arguments)] // keywords
     fn try_acquire(
@@ -114,10 +115,11 @@ impl Gate {
         tokens: Option<&Bound<'_, PyAny>>,
         operation: Option<&Bound<'_, PyAny>>,
         inner: Option<&Bound<'_, PyAny>>,
+        retry: Given<'_, '_>,
     ) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let (asked, operation) =
-            this.asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
+            this.asked(py, cost, criticality, deadline, key, tokens, operation, retry)?;
         let inner = inner_of(slf, &asked, inner)?;
         if let Some(inner) = &inner
             && let Limiter::Gate(gate) = &inner.limiter
@@ -150,10 +152,48 @@ impl Gate {
         }
     }
 
+    /// Do as `acquire()`, but answer at once where that is possible.
+    #[pyo3(
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None, retry = Given::NOTHING),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None, retry=False)"
+    )]
+    #[allow(clippy::too_many_arguments)] // keywords
+    fn _begin(
+        slf: &Bound<'_, Self>,
+        cost: Given<'_, '_>,
+        criticality: Option<&Bound<'_, PyAny>>,
+        deadline: Option<&Bound<'_, PyAny>>,
+        key: Option<&Bound<'_, PyAny>>,
+        tokens: Option<&Bound<'_, PyAny>>,
+        operation: Option<&Bound<'_, PyAny>>,
+        inner: Option<&Bound<'_, PyAny>>,
+        retry: Given<'_, '_>,
+    ) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let (asked, operation) =
+            this.asked(py, cost, criticality, deadline, key, tokens, operation, retry)?;
+        if inner.is_none() {
+            let name = Operation::new(operation.as_ref().map(|name| name.clone_ref(py)));
+            match this.core.begin(py, &asked, &name)? {
+                Some(Ok(right)) => {
+                    let permit = Permit::new(limiter(slf), right, asked.tokens, operation, None);
+                    return Ok(Py::new(py, permit)?.into_any());
+                }
+                Some(Err(refusal)) => {
+                    let rejection = this.core.rejection(py, refusal, operation);
+                    return Ok(Py::new(py, rejection)?.into_any());
+                }
+                None => {}
+            }
+        }
+        let inner = inner_of(slf, &asked, inner)?;
+        Ok(Py::new(py, Acquire::new(limiter(slf), asked, operation, inner))?.into_any())
+    }
+
     /// Wait in line if need be, in `async with`, `await`, or in a thread `with`.
     #[pyo3(
-        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None),
-        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None)"
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None, retry = Given::NOTHING),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None, retry=False)"
     )]
     #[allow(clippy::too_many_arguments)] // keywords
     fn acquire(
@@ -165,18 +205,19 @@ impl Gate {
         tokens: Option<&Bound<'_, PyAny>>,
         operation: Option<&Bound<'_, PyAny>>,
         inner: Option<&Bound<'_, PyAny>>,
+        retry: Given<'_, '_>,
     ) -> PyResult<Py<Acquire>> {
         let py = slf.py();
         let (asked, operation) =
-            slf.get().asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
+            slf.get().asked(py, cost, criticality, deadline, key, tokens, operation, retry)?;
         let inner = inner_of(slf, &asked, inner)?;
         Py::new(py, Acquire::new(limiter(slf), asked, operation, inner))
     }
 
     /// Wait in line if need be, in this thread, which lets other threads run.
     #[pyo3(
-        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None),
-        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None)"
+        signature = (cost = Given::NOTHING, /, *, criticality = None, deadline = None, key = None, tokens = None, operation = None, inner = None, retry = Given::NOTHING),
+        text_signature = "($self, cost=1, /, *, criticality=None, deadline=None, key=None, tokens=None, operation=None, inner=None, retry=False)"
     )]
     #[allow(clippy::too_many_arguments)] // keywords
     fn acquire_sync(
@@ -188,10 +229,11 @@ impl Gate {
         tokens: Option<&Bound<'_, PyAny>>,
         operation: Option<&Bound<'_, PyAny>>,
         inner: Option<&Bound<'_, PyAny>>,
+        retry: Given<'_, '_>,
     ) -> PyResult<Permit> {
         let py = slf.py();
         let (asked, operation) =
-            slf.get().asked(py, cost.get(), criticality, deadline, key, tokens, operation)?;
+            slf.get().asked(py, cost, criticality, deadline, key, tokens, operation, retry)?;
         refuse_on_event_loop(
             py,
             "acquire_sync(), or a function that is not async under guard(),",
@@ -358,14 +400,18 @@ impl Gate {
     fn asked(
         &self,
         py: Python<'_>,
-        cost: Option<&Bound<'_, PyAny>>,
+        cost: Given<'_, '_>,
         criticality: Option<&Bound<'_, PyAny>>,
         deadline: Option<&Bound<'_, PyAny>>,
         key: Option<&Bound<'_, PyAny>>,
         tokens: Option<&Bound<'_, PyAny>>,
         operation: Option<&Bound<'_, PyAny>>,
+        retry: Given<'_, '_>,
     ) -> PyResult<(Asked, Option<Py<PyString>>)> {
-        let mut asked = Asked::from(config::ask(cost, None)?);
+        let mut asked = Asked::from(config::ask(cost.get(), None)?);
+        if let Some(retry) = retry.get() {
+            asked.is_retry = config::flag("retry", retry)?;
+        }
         let mut around = scope::asked(py)?;
         if let Some(criticality) = criticality {
             asked.ask.criticality = config::criticality(Some(criticality))?;

@@ -15,13 +15,23 @@ pub struct GateAsk<'a> {
     pub position: Option<Position>,
     /// What kind of work it is.
     pub operation: Option<&'a str>,
+    /// Whether it was asked before, and refused or failed: then it is rejected before those of
+    /// its criticality who ask for the first time, and waits only in the first half of the line.
+    pub is_retry: bool,
 }
 
 impl GateAsk<'_> {
     /// Asks for one unit and one token, critical, without a deadline.
     #[must_use]
     pub const fn one() -> Self {
-        Self { ask: Ask::one(), deadline: None, tokens: 1.0, position: None, operation: None }
+        Self {
+            ask: Ask::one(),
+            deadline: None,
+            tokens: 1.0,
+            position: None,
+            operation: None,
+            is_retry: false,
+        }
     }
 
     pub(super) fn offer(&self, until: Option<Time>) -> Offer<'_> {

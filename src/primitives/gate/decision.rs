@@ -44,7 +44,7 @@ impl<W> Gate<W> {
             rejection.retry_after = Some(told);
             return Decision::Rejected(rejection);
         }
-        let priority = priority_of(criticality, ask.position, &mut self.random);
+        let priority = priority_of(ask, &mut self.random);
         // What nothing is in flight for is not the load; and whoever matters most is not
         // rejected for others, however long a signal stays that has nothing to do with this.
         let is_spared = criticality == Criticality::CriticalPlus || self.in_flight() == 0;

@@ -231,7 +231,7 @@ impl<W> Gate<W> {
             Decision::Line { until, priority } => {
                 // Asked again, it is taken again.
                 rate.give_back(self.now, ask.tokens);
-                self.fit();
+                self.fit_for(ask);
                 let offer = ask.offer(until);
                 let is_full =
                     !self.queue.has_room_for(&offer) && self.coldest_aside_for(&offer).is_none();

@@ -1,3 +1,4 @@
+use super::GateAsk;
 use crate::primitives::random::Random;
 use crate::primitives::{Criticality, Position, Priority, Reason, Threshold, Time};
 
@@ -125,13 +126,11 @@ impl Shedding {
     }
 }
 
-/// Where somebody stands who may have said where; by chance, who has not.
+/// Where somebody stands who may have said where; by chance, who has not; and last of his
+/// criticality, who asks again.
 #[inline]
-pub(super) fn priority_of(
-    criticality: Criticality,
-    position: Option<Position>,
-    random: &mut Random,
-) -> Priority {
-    let position = position.unwrap_or_else(|| Position::random(random.unit()));
-    Priority::new(criticality, position)
+pub(super) fn priority_of(ask: &GateAsk<'_>, random: &mut Random) -> Priority {
+    let position = ask.position.unwrap_or_else(|| Position::random(random.unit()));
+    let position = if ask.is_retry { Position::LOWEST } else { position };
+    Priority::new(ask.ask.criticality, position)
 }

@@ -32,7 +32,7 @@ impl<W> Gate<W> {
         wakes: &mut Wakes<W>,
     ) -> Result<(), Rejection> {
         let offer = ask.offer(until);
-        self.fit_for(&offer, wakes);
+        self.make_room(ask, &offer, wakes);
         let pushed = self.queue.push(self.now, ticket.key(), &offer);
         self.hear(wakes);
         match pushed {
@@ -60,15 +60,21 @@ impl<W> Gate<W> {
         self.queue.set_capacity(self.max_waiting().saturating_sub(self.aside.len()));
     }
 
-    /// The same, and makes room for somebody who comes where he goes before one who was set
-    /// aside.
-    fn fit_for(&mut self, offer: &Offer<'_>, wakes: &mut Wakes<W>) {
-        self.fit();
+    /// The same for somebody who comes: who asks again has half of it.
+    pub(super) fn fit_for(&mut self, ask: &GateAsk<'_>) {
+        let most = self.max_waiting();
+        let most = if ask.is_retry { most.div_ceil(2) } else { most };
+        self.queue.set_capacity(most.saturating_sub(self.aside.len()));
+    }
+
+    /// Makes room where he goes before one who was set aside.
+    fn make_room(&mut self, ask: &GateAsk<'_>, offer: &Offer<'_>, wakes: &mut Wakes<W>) {
+        self.fit_for(ask);
         if !self.queue.has_room_for(offer)
             && let Some(key) = self.coldest_aside_for(offer)
         {
             self.reject_aside(key, Reason::Evicted, wakes);
-            self.fit();
+            self.fit_for(ask);
         }
     }
 
