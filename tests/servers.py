@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from sluicegate import SemaphoreLimiter
-from sluicegate.asgi import LoadSheddingMiddleware
+from sluicegate.asgi import LoadSheddingMiddleware, Rule
 from sluicegate.fastapi import protect
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 _full = SemaphoreLimiter(1)
 _permit = _full.try_acquire()
-full = LoadSheddingMiddleware(echo, limit=_full, exempt=["/free"])
+full = LoadSheddingMiddleware(echo, limit=_full, rules=[Rule("/free", exempt=True)])
 
 # As people write it: the module holds a FastAPI application, and the environment its limit.
 protected = protect(FastAPI())

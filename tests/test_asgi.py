@@ -6,14 +6,15 @@ import asyncio
 import copy
 import json
 import math
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from sluicegate import Limiter, SemaphoreLimiter
-from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware
+from sluicegate import Gate, Limiter, SemaphoreLimiter
+from sluicegate.asgi import LoadSheddingMiddleware, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +108,6 @@ def test_an_admitted_request_reaches_the_app_with_the_servers_own_callables() ->
 
     assert seen[0] is scope
     assert seen[1] is must_not_receive
-    assert seen[2] is send
     assert seen[3] is limiter
     assert seen[4] == 1
     assert sent == [OK_START, OK_BODY]
@@ -136,7 +136,7 @@ def test_no_more_than_the_limit_run_at_once(limit: float) -> None:
                 if len(statuses) == 7:
                     refused.set()
 
-        middleware = LoadSheddingMiddleware(app, limit=limit)
+        middleware = LoadSheddingMiddleware(app, gate=Gate(limit, max_waiting=0))
         async with asyncio.TaskGroup() as group:
             for _ in range(10):
                 group.create_task(middleware(request(), must_not_receive, send))
@@ -307,10 +307,10 @@ def test_an_exempt_request_takes_no_permit() -> None:
 
 
 def test_exempt_paths_can_be_chosen(full: SemaphoreLimiter) -> None:
-    middleware = LoadSheddingMiddleware(answer_ok, limit=full, exempt=[*DEFAULT_EXEMPT, "/up"])
-    assert [play(middleware, request(p))[0]["status"] for p in ("/up", "/ping")] == [200, 200]
-    middleware = LoadSheddingMiddleware(answer_ok, limit=full, exempt=())
-    assert play(middleware, request("/ping"))[0]["status"] == 503
+    rules = [Rule("/up", exempt=True), Rule("/ping")]
+    middleware = LoadSheddingMiddleware(answer_ok, limit=full, rules=rules)
+    paths = ("/up", "/livez", "/ping")
+    assert [play(middleware, request(path))[0]["status"] for path in paths] == [200, 200, 503]
 
 
 def test_a_scope_without_root_path_will_do(full: SemaphoreLimiter) -> None:
@@ -320,7 +320,7 @@ def test_a_scope_without_root_path_will_do(full: SemaphoreLimiter) -> None:
     assert play(middleware, scope)[0]["status"] == 200
 
 
-@pytest.mark.parametrize("kind", ["websocket", "lifespan", "of-tomorrow"])
+@pytest.mark.parametrize("kind", ["lifespan", "of-tomorrow"])
 def test_what_is_not_http_passes_untouched(kind: str, full: SemaphoreLimiter) -> None:
     seen: list[Any] = []
 
@@ -353,41 +353,54 @@ def test_a_limit_out_of_range_is_named(limit: float) -> None:
         LoadSheddingMiddleware(answer_ok, limit=limit)
 
 
-@pytest.mark.parametrize("exempt", ["/healthz", b"/healthz", 5, None, [5], [b"/healthz"]])
-def test_exempt_of_the_wrong_type_is_named(exempt: Any) -> None:
-    with pytest.raises(TypeError, match="exempt must"):
-        LoadSheddingMiddleware(answer_ok, limit=1, exempt=exempt)
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"exempt": ["/up"]}, TypeError, "unexpected option 'exempt'; known are gate, limit"),
+        ({"gate": 64}, TypeError, "gate must be a Gate, got 64"),
+        ({"gate": Gate(1), "limit": 1}, TypeError, "gate and limit exclude each other"),
+        ({"rules": "/a"}, TypeError, "rules must be a sequence of Rule"),
+        ({"rules": Rule}, TypeError, "rules must be a sequence of Rule"),
+        ({"key": "x"}, TypeError, "key must be a callable or None"),
+        ({"headers": {}}, TypeError, "headers must be a Headers"),
+        ({"headers": None}, TypeError, "headers must be a Headers"),
+        ({"hold": "body"}, ValueError, "hold must be 'work', 'response' or 'headers', got 'body'"),
+        ({"hold": []}, ValueError, "hold must be 'work'"),
+        ({"cancel_on_disconnect": 1}, TypeError, "cancel_on_disconnect must be True or False"),
+        ({"max_streams": 0}, ValueError, "max_streams must be an integer from 1 to 1e9, got 0"),
+        ({"max_streams": 1.0}, TypeError, "max_streams must be an integer"),
+        ({"exempt_limit": True}, TypeError, "exempt_limit must be an integer"),
+        ({"degrade_limit": 10**10}, ValueError, "degrade_limit must be an integer"),
+        ({"respond": 503}, TypeError, "respond must be a callable or None"),
+        ({"degrade": 503}, TypeError, "degrade must be a callable or None"),
+        ({"on_reject": 503}, TypeError, "on_reject must be a callable or None"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        LoadSheddingMiddleware(answer_ok, **options)
 
 
-@pytest.mark.parametrize("path", ["healthz", "", "*"])
-def test_an_exempt_path_that_could_never_match_is_named(path: str) -> None:
-    with pytest.raises(ValueError, match="exempt must hold paths that begin with '/'"):
-        LoadSheddingMiddleware(answer_ok, limit=1, exempt=[path])
-
-
-def test_without_a_limit_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLUICEGATE_MAX_IN_FLIGHT", raising=False)
-    with pytest.raises(TypeError, match=r"pass limit=.*SLUICEGATE_MAX_IN_FLIGHT"):
-        LoadSheddingMiddleware(answer_ok)
-    monkeypatch.setenv("SLUICEGATE_MAX_IN_FLIGHT", "48")
+def test_without_a_gate_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(LoadSheddingMiddleware(answer_ok).limiter, Gate)
+    monkeypatch.setenv("SLUICEGATE_LIMIT", "48")
     assert cast("Any", LoadSheddingMiddleware(answer_ok).limiter).limit == 48
     assert cast("Any", LoadSheddingMiddleware(answer_ok, limit=7).limiter).limit == 7
-
-
-@pytest.mark.parametrize("text", ["", "many", "0", "-4", "nan", "inf", "1e10", "1e999", "0x10"])
-def test_a_bad_environment_variable_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLUICEGATE_MAX_IN_FLIGHT", text)
-    expected = "SLUICEGATE_MAX_IN_FLIGHT must be a number above 0 and at most 1e9"
-    with pytest.raises(ValueError, match=expected) as info:
+    monkeypatch.setenv("SLUICEGATE_LIMIT", "many")
+    with pytest.raises(ValueError, match="SLUICEGATE_LIMIT must be a number"):
         LoadSheddingMiddleware(answer_ok)
-    assert repr(text) in str(info.value)
 
 
-def test_repr_shows_the_configuration() -> None:
-    text = repr(LoadSheddingMiddleware(answer_ok, limit=64, exempt=["/up"]))
-    assert text.startswith("LoadSheddingMiddleware(limit=")
-    assert "64" in text
-    assert "'/up'" in text
+def test_the_configuration_is_told_when_the_server_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    middleware = LoadSheddingMiddleware(answer_ok, gate=Gate(64, name="api"), max_streams=7)
+    text = repr(middleware)
+    assert text.startswith("<LoadSheddingMiddleware of <Gate 'api': limit 64, ")
+    assert "in this process: hold='work', max_streams=7, exempt_limit=16>" in text
+    with caplog.at_level("INFO", "sluicegate.asgi"):
+        play(middleware, {"type": "lifespan"})
+    assert caplog.messages == [text]
 
 
 def test_any_limiter_will_do() -> None:

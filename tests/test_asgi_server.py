@@ -35,7 +35,7 @@ def uvicorn(app: str, log: Path, http: str, loop: str) -> Iterator[tuple[str, in
                 pass_fds=[listener.fileno()],
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "SLUICEGATE_MAX_IN_FLIGHT": "1"},
+                env={**os.environ, "SLUICEGATE_LIMIT": "1", "SLUICEGATE_MAX_WAITING": "0"},
             )
         address: tuple[str, int] = listener.getsockname()
     try:

@@ -18,7 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Route, Router
 
 from sluicegate import SemaphoreLimiter
-from sluicegate.asgi import LoadSheddingMiddleware
+from sluicegate.asgi import LoadSheddingMiddleware, Rule
 from sluicegate.fastapi import protect
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def test_a_subclass_with_a_stack_of_its_own_goes_on_working(full: SemaphoreLimit
 
             return stack
 
-    app = protect(Marked(), limit=full, exempt=["/marked"])
+    app = protect(Marked(), limit=full, rules=[Rule("/marked", exempt=True)])
 
     @app.get("/marked")
     def marked(request: Request) -> bool:
@@ -179,9 +179,10 @@ def test_instrumentation_that_takes_the_stack_apart_keeps_shedding(full: Semapho
 
 
 def test_the_limiter_is_made_once_at_protect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLUICEGATE_MAX_IN_FLIGHT", "1")
+    monkeypatch.setenv("SLUICEGATE_LIMIT", "1")
+    monkeypatch.setenv("SLUICEGATE_MAX_WAITING", "0")
     app = protect(fastapi_app())
-    monkeypatch.delenv("SLUICEGATE_MAX_IN_FLIGHT")
+    monkeypatch.delenv("SLUICEGATE_LIMIT")
     statuses: list[int] = []
 
     @app.get("/nested")
@@ -224,7 +225,7 @@ def test_what_is_no_application_says_so(app: Any) -> None:
 
 
 def test_a_bad_limit_leaves_the_application_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLUICEGATE_MAX_IN_FLIGHT", raising=False)
+    monkeypatch.setenv("SLUICEGATE_LIMIT", "many")
     app = fastapi_app()
     before = dict(app.__dict__)
     bad: Any = "64"
@@ -232,10 +233,10 @@ def test_a_bad_limit_leaves_the_application_as_it_was(monkeypatch: pytest.Monkey
         protect(app, limit=bad)
     with pytest.raises(ValueError, match="limit"):
         protect(app, limit=0)
-    with pytest.raises(TypeError, match="SLUICEGATE_MAX_IN_FLIGHT"):
+    with pytest.raises(ValueError, match="SLUICEGATE_LIMIT"):
         protect(app)
-    with pytest.raises(TypeError, match="exempt"):
-        protect(app, limit=1, exempt="/healthz")
+    with pytest.raises(TypeError, match="rules"):
+        protect(app, limit=1, rules=bad)
     assert app.__dict__ == before
     protect(app, limit=1)
 

@@ -18,6 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Route
 
 from sluicegate import Rejected, SemaphoreLimiter, SluicegateError
+from sluicegate.asgi import Rule
 from sluicegate.fastapi import protect
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def test_a_websocket_that_middleware_rejects_is_not_answered_as_http() -> None:
 
 
 def test_openapi_lists_both_refusals_for_what_is_not_exempt() -> None:
-    app = protect(FastAPI(), limit=1, exempt=["/up"])
+    app = protect(FastAPI(), limit=1, rules=[Rule("/up", exempt=True)])
     for path in ("/items", "/up", "/later"):
         app.get(path)(lambda: "x")
     app.post("/items")(lambda: "x")

@@ -31,7 +31,7 @@ def test_fastapi_run_serves_it_protected(tmp_path: Path) -> None:
             ],
             stdout=output,
             stderr=output,
-            env={**os.environ, "SLUICEGATE_MAX_IN_FLIGHT": "1"},
+            env={**os.environ, "SLUICEGATE_LIMIT": "1", "SLUICEGATE_MAX_WAITING": "0"},
         )
     try:
         # While it is answered it asks for a second permit, of one.

@@ -158,6 +158,10 @@ class Headers:
         deadline = self._bounded(min(deadlines)) if deadlines else None
         return Received(deadline, min(levels) if said else None, malformed)
 
+    def names(self) -> frozenset[bytes]:
+        """Return the names of the headers that are read, in lower case."""
+        return frozenset(self._known)
+
     def write(self) -> list[tuple[str, str]]:
         """Return the headers that say what is asked here and now: see `sluicegate.context`.
 

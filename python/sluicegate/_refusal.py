@@ -9,6 +9,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from sluicegate._asgi_types import ASGIApp, Receive, Scope, Send
     from sluicegate._core import Rejection
 
 _LONGEST_RETRY_AFTER: Final = 2**31 - 1
@@ -26,13 +27,28 @@ class Refusal(NamedTuple):
 
 def refusal(rejection: Rejection) -> Refusal:
     """Return the response for a rejection, which tells a stranger no limits or counts."""
+    return _refusal(rejection.status, _seconds(rejection))
+
+
+def problem_details(_scope: Scope, rejection: Rejection) -> ASGIApp:
+    """Answer a refusal by problem details, as RFC 9457 describes: for `respond=`."""
+    status, headers, body = _problem(rejection.status, _seconds(rejection))
+
+    async def answer(scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": [*headers]})
+        await send(
+            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
+        )
+
+    return answer
+
+
+def _seconds(rejection: Rejection) -> int:
     wait = rejection.retry_after
     if wait is None:
-        seconds = next(_UNKNOWN_RETRY_AFTER)
-    else:
-        # Written so that NaN ends as 1 and infinity does not overflow.
-        seconds = math.ceil(min(wait, _LONGEST_RETRY_AFTER)) if wait > 1 else 1
-    return _refusal(rejection.status, seconds)
+        return next(_UNKNOWN_RETRY_AFTER)
+    # Written so that NaN ends as 1 and infinity does not overflow.
+    return math.ceil(min(wait, _LONGEST_RETRY_AFTER)) if wait > 1 else 1
 
 
 @lru_cache(maxsize=256)
@@ -41,11 +57,28 @@ def _refusal(status: int, seconds: int) -> Refusal:
         error, detail = "rate_limited", "Too many requests; retry later."
     else:
         error, detail = "overloaded", "The service is at capacity; retry later."
-    body = json.dumps(
-        {"error": error, "detail": detail, "retry_after": seconds}, separators=(",", ":")
-    ).encode()
+    content = {"error": error, "detail": detail, "retry_after": seconds}
+    return _rendered(status, seconds, b"application/json", content)
+
+
+@lru_cache(maxsize=256)
+def _problem(status: int, seconds: int) -> Refusal:
+    title = "Too Many Requests" if status == 429 else "Service Unavailable"
+    detail = _refusal(status, seconds).body
+    content = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": json.loads(detail)["detail"],
+        "retry_after": seconds,
+    }
+    return _rendered(status, seconds, b"application/problem+json", content)
+
+
+def _rendered(status: int, seconds: int, kind: bytes, content: dict[str, object]) -> Refusal:
+    body = json.dumps(content, separators=(",", ":")).encode()
     headers = (
-        (b"content-type", b"application/json"),
+        (b"content-type", kind),
         (b"content-length", b"%d" % len(body)),
         (b"retry-after", b"%d" % seconds),
         (b"cache-control", b"no-store"),

@@ -2,109 +2,323 @@
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+import copy
+import inspect
+import logging
+from asyncio import get_running_loop
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from sluicegate._refusal import refusal
+from sluicegate import _core
+from sluicegate._answer import Answer
+from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
+from sluicegate._client_watch import ClientWatch
+from sluicegate._core import Acquire, Permit, Rejection
+from sluicegate._errors import Rejected
+from sluicegate._gate import Gate
+from sluicegate._headers import Headers
+from sluicegate._options import Options, check_options, find_rule, key_of, limiter_of
+from sluicegate._refusal import problem_details, refusal
+from sluicegate._rules import DEFAULT_EXEMPT, Rule
 from sluicegate._semaphore import SemaphoreLimiter
+from sluicegate._streams import Streams, refuse_websocket, run_for
 
 if TYPE_CHECKING:
-    from sluicegate._limiter import Limit, Limiter
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Self, Unpack
+
+    from sluicegate._answer import Hold
+    from sluicegate._limiter import Limiter
 
 __all__ = [
     "DEFAULT_EXEMPT",
     "ASGIApp",
+    "Headers",
     "LoadSheddingMiddleware",
     "Message",
+    "Options",
     "Receive",
+    "Rule",
     "Scope",
     "Send",
+    "problem_details",
 ]
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+_log = logging.getLogger("sluicegate.asgi")
 
-#: The paths of health probes and metrics, which are never limited by default.
-DEFAULT_EXEMPT: Final = ("/healthz", "/livez", "/readyz", "/health", "/ping", "/metrics")
-
-_LIMIT_VARIABLE: Final = "SLUICEGATE_MAX_IN_FLIGHT"
-_PATTERN: Final = frozenset("*?{}")
+# The number of this attempt, and how many there were before it.
+_ATTEMPT: Final = b"x-envoy-attempt-count"
+_ATTEMPTS_BEFORE: Final = b"grpc-previous-rpc-attempts"
+# What they are of the first attempt.
+_FIRST: Final = {_ATTEMPT: 1, _ATTEMPTS_BEFORE: 0}
+_LONGEST_NUMBER: Final = 10
+_NO_TERMS: Final = nullcontext()
 _CONNECTION_CLOSE: Final = (b"connection", b"close")
 
 
 class LoadSheddingMiddleware:
-    """Answer 503 at once when more requests arrive than may be in flight.
+    """Answer 503 early when more requests arrive than can be done in time.
 
-    A request is decided before its body is read, and never waits: either it gets a permit and
-    runs, or it is refused with `Retry-After` and a small JSON body, and the connection stays open.
-    Use `app.add_middleware(LoadSheddingMiddleware, limit=64)`, or wrap:
-    `app = LoadSheddingMiddleware(app, limit=64)`. The cheapest place is outermost.
+    A request is decided before its body is read: it runs, waits in line for as long as that is of
+    use, or is refused with `Retry-After` and a small JSON body, and the connection stays open. Use
+    `app.add_middleware(LoadSheddingMiddleware)`, or wrap: `app = LoadSheddingMiddleware(app)`. The
+    cheapest place is outermost.
 
-    The permit is held until `app` has returned or failed, background tasks included. A client that
-    leaves does not end it, since the work goes on. A normal return counts as SUCCESS, a
-    `TimeoutError` as OVERLOAD, every other exception as IGNORED.
-
-    Only HTTP requests are limited; websockets, lifespan events and everything else pass untouched.
+    - The deadline and the criticality that the headers of a request tell are its terms, and those
+      of whatever its handler does: see `sluicegate.context`. A handler whose deadline has passed,
+      or whose client has left, before it starts is never started.
+    - While a request waits its client is watched, if its body is complete: who leaves, leaves the
+      line. A running handler is cancelled only with `cancel_on_disconnect`.
+    - A permit is held until `app` has returned or failed, background tasks included. Timed is the
+      work until the last byte of the answer, under the name of the route where the framework tells
+      it (FastAPI, Litestar). A status below 400 counts as SUCCESS, 504 and `TimeoutError` as
+      OVERLOAD, all else as IGNORED.
+    - Retries that say so (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) are shed before
+      first attempts of the same criticality.
+    - Websockets, and what a rule calls a stream, have a cap of their own. Lifespan events and
+      whatever else comes pass untouched.
+    - Where no asyncio event loop runs nobody waits: who finds no room is refused.
 
     Args:
         app: The ASGI application to protect.
-        limit: How many requests may be in flight at once in this process: a number above 0 and at
-            most 1e9, which makes a `SemaphoreLimiter`, or a limiter, which may be shared; default:
-            the environment variable `SLUICEGATE_MAX_IN_FLIGHT`.
-        exempt: Paths that are never limited and take no permit. They are compared exactly, after
-            the `root_path` of the server or mount has been taken off; there are no patterns.
-            Default: `DEFAULT_EXEMPT`, which it replaces; to add to it:
-            `[*DEFAULT_EXEMPT, "/status"]`.
+        gate: What decides; default: `Gate.from_env()`, which tunes itself.
+        limit: How many requests may be in flight at once in this process: `64` stands for
+            `Gate(64)`. Or a limiter, which may be shared: at one that is no `Gate` nobody waits.
+        rules: What holds for which requests: a sequence of `Rule`, of which the first match
+            counts, or a callable that finds the rule for a scope, or `None`. The paths in
+            `DEFAULT_EXEMPT` are exempt unless a rule names them, or `rules` is a callable.
+        key: Who calls, from the scope, or `None`: where some are shed, it is the same callers for
+            a while; default: by chance.
+        headers: By which headers deadlines and criticalities travel, and whom to trust. Values
+            that say nothing are passed over, and counted in `malformed_headers`.
+        hold: Until when a permit is held: `"work"`, `"response"` (the last byte is sent) or
+            `"headers"`. With the last two, the limit does not bound the work any more.
+        cancel_on_disconnect: Whether a handler is cancelled when its client leaves.
+        max_streams: How many websockets and streams may be open at once, from 1 to 1e9.
+        exempt_limit: How many exempt requests may run at once, from 1 to 1e9.
+        respond: What answers a refusal, from the scope and the rejection: an ASGI application such
+            as a Starlette `Response`, or `None` for the default, or an awaitable of either;
+            `problem_details` answers as RFC 9457 says.
+        degrade: What answers instead of a refusal, such as a cheaper or an older answer; as
+            `respond`. It holds no permit; default: nothing.
+        degrade_limit: How many of these may run at once, from 1 to 1e9.
+        on_reject: What is called with the scope and the rejection of each refusal. It must be
+            quick.
 
     Raises:
-        TypeError: If `limit` is neither a number nor a limiter, or is not set at all, or `exempt`
-            is not a collection of strings.
-        ValueError: If `limit` or the environment variable is out of its range, or a path in
-            `exempt` does not begin with "/" or is a pattern.
+        TypeError: If an option is of a wrong type, or `gate` and `limit` are both given.
+        ValueError: If an option, or what the environment says of the gate, is out of its range.
 
     """
 
     app: ASGIApp
-    #: The limiter in use.
+    #: What is asked for permits.
     limiter: Limiter
-    #: The paths that are never limited.
-    exempt: frozenset[str]
+    #: How many values in headers said nothing that can be.
+    malformed_headers: int
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        limit: Limit | None = None,
-        exempt: Collection[str] = DEFAULT_EXEMPT,
-    ) -> None:
+    def __init__(self, app: ASGIApp, **options: Unpack[Options]) -> None:
+        check_options(options)
         self.app = app
-        self.limiter = _limiter(limit)
-        self.exempt = _paths(exempt)
+        self.limiter = limiter_of(options.get("gate"), options.get("limit"))
+        self.malformed_headers = 0
+        self._gate = self.limiter if isinstance(self.limiter, Gate) else None
+        rules = options.get("rules", ())
+        self._find_rule = find_rule(rules)
+        # A callable may look at what only a request has.
+        self._is_rule_hidden = callable(rules)
+        self._key = key_of(options.get("key"))
+        self._headers = options.get("headers") or Headers()
+        self._telling = self._headers.names() | {_ATTEMPT, _ATTEMPTS_BEFORE}
+        self._hold: Hold = options.get("hold", "work")
+        self._cancels = options.get("cancel_on_disconnect", False)
+        name = getattr(self.limiter, "name", "")
+        self._streams = Streams(options.get("max_streams", 1000), name)
+        self._exempt = SemaphoreLimiter(options.get("exempt_limit", 16), name=f"{name} exempt")
+        self._degraded = SemaphoreLimiter(options.get("degrade_limit", 16), name=f"{name} degraded")
+        self._respond = options.get("respond")
+        self._degrade = options.get("degrade")
+        self._on_reject = options.get("on_reject")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(limit={self.limiter!r}, exempt={sorted(self.exempt)!r})"
+        return (
+            f"<{type(self).__name__} of {self.limiter!r}, in this process: hold={self._hold!r}, "
+            f"max_streams={self._streams.limiter.limit:g}, exempt_limit={self._exempt.limit:g}>"
+        )
+
+    def for_app(self, app: ASGIApp) -> Self:
+        """Return one for another application, with the same limits."""
+        other = copy.copy(self)
+        other.app = app
+        return other
+
+    def is_exempt(self, method: str, path: str) -> bool:
+        """Return whether such requests take no permit."""
+        if self._is_rule_hidden:
+            return False
+        rule = self._find_rule({"type": "http", "method": method, "path": path})
+        return rule is not None and rule.exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, or refuse the request."""
-        if scope["type"] != "http" or self._is_exempt(scope):
+        kind = scope["type"]
+        if kind != "http" and kind != "websocket":
+            if kind == "lifespan":
+                _log.info("%r", self)
             await self.app(scope, receive, send)
             return
-        verdict = self.limiter.try_acquire()
-        if verdict:
-            # What `with verdict:` does, 0.1 µs cheaper.
-            try:
-                await self.app(scope, receive, send)
-            except BaseException as error:
-                verdict.__exit__(type(error), error, error.__traceback__)
-                raise
-            verdict.release()
+        rule = self._find_rule(scope)
+        if rule is not None and rule.exempt and kind == "http":
+            await self._run_exempt(scope, receive, send)
             return
-        status, headers, body = refusal(verdict)
+        said = [pair for pair in scope["headers"] if pair[0] in self._telling]
+        if not said and rule is None and self._key is None and kind == "http":
+            await self._serve(scope, receive, send, None, is_retry=False)
+            return
+        terms, is_retry = self._terms(scope, rule, said)
+        with terms:
+            if kind == "websocket" or (rule is not None and rule.stream):
+                await self._run_stream(scope, receive, send, rule)
+            else:
+                await self._serve(scope, receive, send, rule, is_retry=is_retry)
+
+    def _terms(
+        self, scope: Scope, rule: Rule | None, said: list[tuple[bytes, bytes]]
+    ) -> tuple[AbstractContextManager[object], bool]:
+        """Return what holds for all the work of a request, and whether it is a retry."""
+        headers = self._headers
+        is_trusted = headers.trusts(scope) if said else False
+        received = headers.read(said, trusted=is_trusted)
+        self.malformed_headers += received.malformed
+        criticality = received.criticality
+        if rule is not None and rule.criticality is not None:
+            known = rule.criticality
+            is_lowered = criticality is not None and (is_trusted or criticality < known)
+            criticality = criticality if is_lowered else known
+        key = None if self._key is None else self._key(scope)
+        terms: object = _NO_TERMS
+        if not (received.deadline is None and criticality is None and key is None):
+            terms = _core.Scope(deadline=received.deadline, criticality=criticality, key=key)
+        is_retry = any(
+            value.isdigit() and int(value) > _FIRST[name]
+            for name, value in said
+            if name in _FIRST and len(value) < _LONGEST_NUMBER
+        )
+        return cast("AbstractContextManager[object]", terms), is_retry
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, rule: Rule | None, *, is_retry: bool
+    ) -> None:
+        answer = self._begin(rule, is_retry=is_retry)
+        if not isinstance(answer, Acquire):
+            if answer:
+                await self._run(answer, scope, receive, send)
+            else:
+                await self._refuse(answer, scope, receive, send, rule)
+            return
+        watch = ClientWatch(receive, is_without_body=_is_without_body(scope))
+        try:
+            try:
+                permit = await watch.wait_for(answer)
+            except Rejected as error:
+                await self._refuse(error.rejection, scope, watch.receive, send, rule)
+                return
+            # Else nobody is there any more who could be answered.
+            if permit is not None:
+                await self._run(permit, scope, watch.receive, send, watch)
+        finally:
+            watch.close()
+
+    def _begin(self, rule: Rule | None, *, is_retry: bool) -> Permit | Rejection | Acquire:
+        gate = self._gate
+        if gate is None:
+            return self.limiter.try_acquire()
+        if rule is None and not is_retry:
+            answer = gate._begin()  # noqa: SLF001 (of this package)
+            terms: dict[str, Any] = {}
+        else:
+            terms = {"retry": is_retry}
+            if rule is not None:
+                terms.update(operation=rule.operation, inner=rule.gate)
+            answer = gate._begin(**terms)  # noqa: SLF001
+        if isinstance(answer, Acquire) and not _is_asyncio():
+            answer.close()
+            return gate.try_acquire(**terms)
+        return answer
+
+    async def _run(
+        self,
+        permit: Permit,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        watch: ClientWatch | None = None,
+    ) -> None:
+        answer = Answer(permit, scope, send, self._hold)
+        try:
+            if self._cancels:
+                if watch is None:
+                    watch = ClientWatch(receive, is_without_body=_is_without_body(scope))
+                try:
+                    await watch.run(self.app, scope, answer.send)
+                finally:
+                    watch.close()
+            else:
+                await self.app(scope, receive, answer.send)
+        except BaseException as error:
+            answer.fail(error)
+            raise
+        answer.end()
+
+    async def _run_exempt(self, scope: Scope, receive: Receive, send: Send) -> None:
+        permit = self._exempt.try_acquire()
+        if not permit:
+            await self._refuse(permit, scope, receive, send, None)
+            return
+        with permit:
+            await self.app(scope, receive, send)
+
+    async def _run_stream(
+        self, scope: Scope, receive: Receive, send: Send, rule: Rule | None
+    ) -> None:
+        permit = self._streams.open()
+        if not permit:
+            await self._refuse(permit, scope, receive, send, rule)
+            return
+        with permit:
+            lifetime = None if rule is None else rule.max_lifetime
+            await run_for(lifetime, self.app, scope, receive, send)
+
+    async def _refuse(
+        self,
+        rejection: Rejection,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        rule: Rule | None,
+    ) -> None:
+        if self._on_reject is not None:
+            try:
+                self._on_reject(scope, rejection)
+            except Exception as error:
+                _core.report(error, self._on_reject)
+        if scope["type"] == "websocket":
+            await refuse_websocket(refusal(rejection), scope, receive, send)
+            return
+        degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
+        if degrade is not None and (permit := self._degraded.try_acquire()):
+            with permit:
+                app = await _answer_of(degrade, scope, rejection)
+                if app is not None:
+                    await app(scope, receive, send)
+                    return
+        if self._respond is not None:
+            app = await _answer_of(self._respond, scope, rejection)
+            if app is not None:
+                await app(scope, receive, send)
+                return
+        status, headers, body = refusal(rejection)
         # Fresh containers: middleware outside this one may add to the headers.
         answer = [*headers, _CONNECTION_CLOSE] if _withholds_body(scope) else [*headers]
         await send({"type": "http.response.start", "status": status, "headers": answer})
@@ -112,12 +326,40 @@ class LoadSheddingMiddleware:
             {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
         )
 
-    def _is_exempt(self, scope: Scope) -> bool:
-        path: str = scope["path"]
-        root: str = scope.get("root_path", "")
-        if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
-            path = path[len(root) :]
-        return path in self.exempt
+
+async def _answer_of(
+    respond: Callable[[Scope, Rejection], Any], scope: Scope, rejection: Rejection
+) -> ASGIApp | None:
+    # One that fails is no reason for a 500: the client is refused as usual.
+    try:
+        app: Any = respond(scope, rejection)
+        if inspect.isawaitable(app):
+            app = await app
+    except Exception as error:
+        _core.report(error, respond)
+        return None
+    return cast("ASGIApp | None", app)
+
+
+def _is_asyncio() -> bool:
+    try:
+        get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_without_body(scope: Scope) -> bool:
+    """Return whether the client has nothing more to send, as far as its headers tell."""
+    if not scope["http_version"].startswith("1"):
+        # There the end of the headers may be the end of the request, and no header says so.
+        return scope["method"] in {"GET", "HEAD", "DELETE", "OPTIONS"} and not any(
+            name == b"content-length" and value != b"0" for name, value in scope["headers"]
+        )
+    return not any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
 
 
 def _withholds_body(scope: Scope) -> bool:
@@ -130,53 +372,3 @@ def _withholds_body(scope: Scope) -> bool:
             version: str = scope["http_version"]
             return version.startswith("1")
     return False
-
-
-def _limiter(limit: Limit | None) -> Limiter:
-    if limit is None:
-        return SemaphoreLimiter(_limit_from_env())
-    if isinstance(limit, (int, float)) and not isinstance(limit, bool):
-        return SemaphoreLimiter(limit)
-    if not isinstance(limit, type) and callable(getattr(limit, "try_acquire", None)):
-        return cast("Limiter", limit)
-    raise TypeError(
-        "limit must be a number above 0 and at most 1e9, or a limiter such as "
-        f"SemaphoreLimiter(64), got {limit!r}"
-    )
-
-
-def _limit_from_env() -> float:
-    text = os.environ.get(_LIMIT_VARIABLE)
-    if text is None:
-        raise TypeError(
-            "limit is not set: pass limit=, the number of requests that may be in flight at "
-            f"once in this process, or set the environment variable {_LIMIT_VARIABLE}"
-        )
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1e9:
-        raise ValueError(
-            f"{_LIMIT_VARIABLE} must be a number above 0 and at most 1e9, got {text!r}"
-        )
-    return value
-
-
-def _paths(exempt: Collection[str]) -> frozenset[str]:
-    if isinstance(exempt, (str, bytes)):
-        raise TypeError(
-            f"exempt must be a collection of paths such as [{exempt!r}], got {exempt!r}"
-        )
-    try:
-        paths = frozenset(exempt)
-    except TypeError:
-        raise TypeError(f"exempt must be a collection of paths, got {exempt!r}") from None
-    for path in paths:
-        if not isinstance(path, str):
-            raise TypeError(f"exempt must hold paths as strings, got {path!r}")
-        if not path.startswith("/"):
-            raise ValueError(f"exempt must hold paths that begin with '/', got {path!r}")
-        if not _PATTERN.isdisjoint(path):
-            raise ValueError(f"exempt must hold whole paths and no patterns, got {path!r}")
-    return paths

@@ -9,7 +9,7 @@ from sluicegate._core import Rejection
 from sluicegate._enums import Reason
 from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
 from sluicegate._refusal import refusal
-from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware
+from sluicegate.asgi import LoadSheddingMiddleware
 
 try:
     from fastapi import FastAPI
@@ -27,11 +27,11 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
+    from typing import Unpack
 
     from starlette.types import ExceptionHandler
 
-    from sluicegate._limiter import Limit
-    from sluicegate.asgi import ASGIApp, Message, Receive, Scope, Send
+    from sluicegate.asgi import ASGIApp, Message, Options, Receive, Scope, Send
 
 __all__ = ["protect"]
 
@@ -68,15 +68,10 @@ _DESCRIPTIONS: Final = {"429": "Too Many Requests", "503": "Service Unavailable"
 _PROTECTED: Final = "_sluicegate_is_protected"
 
 
-def protect(
-    app: AppT,
-    *,
-    limit: Limit | None = None,
-    exempt: Collection[str] = DEFAULT_EXEMPT,
-) -> AppT:
+def protect(app: AppT, **options: Unpack[Options]) -> AppT:
     """Make an application shed load, and return the same object.
 
-    `app = protect(FastAPI(), limit=64)` stays a FastAPI application, so that `fastapi run` and
+    `app = protect(FastAPI())` stays a FastAPI application, so that `fastapi run` and
     `uvicorn module:app` serve it protected. Refusals are decided outside of every middleware, also
     of what is added later; see `LoadSheddingMiddleware` for what is refused and how long a permit
     is held.
@@ -86,22 +81,17 @@ def protect(
     The OpenAPI document lists both answers for every operation that is not exempt and does not
     declare them itself; replace `app.openapi` before this call, not after it.
 
-    To watch the limiter, or to change its limit at run time, make it yourself:
-    `http = SemaphoreLimiter(64, name="http")`, `protect(app, limit=http)`, `http.snapshot()`.
+    To watch the gate, or to change it at run time, make it yourself: `http = Gate(name="http")`,
+    `protect(app, gate=http)`, `http.snapshot()`.
 
     Args:
         app: A FastAPI or Starlette application that has not started yet.
-        limit: How many requests may be in flight at once in this process: a number above 0 and at
-            most 1e9, or a limiter, which may be shared; default: the environment variable
-            `SLUICEGATE_MAX_IN_FLIGHT`.
-        exempt: Paths that are never limited, compared exactly. Default:
-            `sluicegate.asgi.DEFAULT_EXEMPT`, which it replaces; to add to it:
-            `[*DEFAULT_EXEMPT, "/status"]`.
+        **options: Those of `sluicegate.asgi.LoadSheddingMiddleware`.
 
     Raises:
-        TypeError: If `app` is not a FastAPI or Starlette application, `limit` is neither a number
-            nor a limiter, or is not set at all, or `exempt` is not a collection of strings.
-        ValueError: If `limit`, the environment variable or a path in `exempt` is out of its range.
+        TypeError: If `app` is not a FastAPI or Starlette application, an option is of a wrong
+            type, or `gate` and `limit` are both given.
+        ValueError: If an option, or what the environment says of the gate, is out of its range.
         RuntimeError: If `app` has been protected already, or has started.
 
     """
@@ -117,21 +107,21 @@ def protect(
         raise RuntimeError("Cannot protect an application after it has started")
 
     # Whatever can fail comes first: an application is protected as a whole or not.
-    shedding = LoadSheddingMiddleware(_call(kind, app), limit=limit, exempt=exempt)
+    shedding = LoadSheddingMiddleware(_call(kind, app), **options)
     # A call looks `__call__` up in the class and not in the object. So the object
     # gets a class of its own; to shed only in its middleware stack would cost 4 µs
     # more, which FastAPI spends before it gets there.
     app.__class__ = _shedding_class(kind, app, shedding)
     app.build_middleware_stack = _answer_rejected(app)  # type: ignore[method-assign]
     if isinstance(app, FastAPI):
-        app.openapi = _document(app.openapi, shedding.exempt)  # type: ignore[method-assign]
+        app.openapi = _document(app.openapi, shedding.is_exempt)  # type: ignore[method-assign]
     return app
 
 
 def _shedding_class(kind: type[AppT], app: AppT, shedding: LoadSheddingMiddleware) -> type[AppT]:
     async def __call__(self: AppT, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: N807
         # A copy of the application has the same class, and the same limit.
-        shed = shedding if self is app else _like(shedding, _call(kind, self))
+        shed = shedding if self is app else shedding.for_app(_call(kind, self))
         await shed(scope, receive, send)
 
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
@@ -148,10 +138,6 @@ def _call(kind: type[AppT], app: AppT) -> ASGIApp:
         return kind.__call__(app, scope, receive, send)
 
     return call
-
-
-def _like(shedding: LoadSheddingMiddleware, app: ASGIApp) -> LoadSheddingMiddleware:
-    return LoadSheddingMiddleware(app, limit=shedding.limiter, exempt=shedding.exempt)
 
 
 def _answer_rejected(app: Starlette) -> Callable[[], ASGIApp]:
@@ -244,13 +230,13 @@ class _RejectedMiddleware:
 
 
 def _document(
-    openapi: Callable[[], dict[str, Any]], exempt: Collection[str]
+    openapi: Callable[[], dict[str, Any]], is_exempt: Callable[[str, str], bool]
 ) -> Callable[[], dict[str, Any]]:
     def documented() -> dict[str, Any]:
         # Copies, level by level: the document may be cached, or shared with others.
         document = dict(openapi())
         document["paths"] = {
-            path: item if path in exempt else _with_refusals(item)
+            path: _with_refusals(path, item, is_exempt)
             for path, item in document.get("paths", {}).items()
         }
         components = dict(document.get("components", {}))
@@ -261,9 +247,13 @@ def _document(
     return documented
 
 
-def _with_refusals(item: dict[str, Any]) -> dict[str, Any]:
+def _with_refusals(
+    path: str, item: dict[str, Any], is_exempt: Callable[[str, str], bool]
+) -> dict[str, Any]:
     item = dict(item)
     for method in _METHODS & item.keys():
+        if is_exempt(method.upper(), path):
+            continue
         operation = item[method] = dict(item[method])
         responses = operation["responses"] = dict(operation.get("responses", {}))
         declared = {str(status).upper() for status in responses}

@@ -1,0 +1,155 @@
+"""The options of the middleware of servers, checked where it is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cast
+
+from sluicegate import _core
+from sluicegate._gate import Gate
+from sluicegate._headers import Headers
+from sluicegate._rules import Rule, check_callable, finder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from sluicegate._answer import Hold
+    from sluicegate._asgi_types import ASGIApp, Scope
+    from sluicegate._core import Rejection
+    from sluicegate._limiter import Limit, Limiter
+
+    Respond: TypeAlias = Callable[[Scope, Rejection], ASGIApp | Awaitable[ASGIApp | None] | None]
+
+T = TypeVar("T")
+
+HOLDS: Final = ("work", "response", "headers")
+
+
+class Options(TypedDict, total=False):
+    """What `LoadSheddingMiddleware` and `protect()` may be told; see there."""
+
+    gate: Gate | None
+    limit: Limit | None
+    rules: Sequence[Rule] | Callable[[Scope], Rule | None]
+    key: Callable[[Scope], str | None] | None
+    headers: Headers
+    hold: Hold
+    cancel_on_disconnect: bool
+    max_streams: int
+    exempt_limit: int
+    respond: Respond | None
+    degrade: Respond | None
+    degrade_limit: int
+    on_reject: Callable[[Scope, Rejection], None] | None
+
+
+def limiter_of(gate: object, limit: object) -> Limiter:
+    """Return what is asked for permits.
+
+    Raises:
+        TypeError: If both are given, or what is given is of a wrong type.
+        ValueError: If a number is out of its range.
+    """
+    if gate is not None:
+        if limit is not None:
+            msg = "gate and limit exclude each other: limit=64 stands for gate=Gate(64)"
+            raise TypeError(msg)
+        if not isinstance(gate, Gate):
+            msg = f"gate must be a Gate, got {gate!r:.100}"
+            raise TypeError(msg)
+        return gate
+    if limit is None:
+        return Gate.from_env()
+    if isinstance(limit, (int, float)) and not isinstance(limit, bool):
+        return Gate(limit)
+    if not isinstance(limit, type) and callable(getattr(limit, "try_acquire", None)):
+        return cast("Limiter", limit)
+    raise TypeError(
+        "limit must be a number above 0 and at most 1e9, or a limiter such as "
+        f"SemaphoreLimiter(64), got {limit!r:.100}"
+    )
+
+
+def find_rule(rules: object) -> Callable[[Scope], Rule | None]:
+    """Return what finds the rule for a request.
+
+    Raises:
+        TypeError: If it is neither a sequence of rules nor callable.
+    """
+    if callable(rules) and not isinstance(rules, type):
+        return _unfailing("rules", "a Rule", rules, Rule)
+    find = finder(rules)
+
+    def find_by_path(scope: Scope) -> Rule | None:
+        path: str = scope["path"]
+        root: str = scope.get("root_path", "")
+        # Of a mounted application the path is what comes after its root.
+        if root and path.startswith(root) and path[len(root) : len(root) + 1] in {"", "/"}:
+            path = path[len(root) :]
+        return find(scope.get("method", "WEBSOCKET"), path)
+
+    return find_by_path
+
+
+def key_of(key: Callable[[Scope], str | None] | None) -> Callable[[Scope], str | None] | None:
+    """Return what tells who calls, and fails for nobody."""
+    return None if key is None else _unfailing("key", "a string", key, str)
+
+
+def _unfailing(
+    name: str, kind: str, function: Callable[[Scope], T | None], class_: type[T]
+) -> Callable[[Scope], T | None]:
+    def call(scope: Scope) -> T | None:
+        # Whoever is to keep a service alive does not fail for what a rule or a key does.
+        try:
+            value: object = function(scope)
+        except Exception as error:
+            _core.report(error, function)
+            return None
+        if value is None or isinstance(value, class_):
+            return value
+        msg = f"{name} must return {kind} or None, got {value!r:.100}"
+        _core.report(TypeError(msg), function)
+        return None
+
+    return call
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is out of its range, or of a wrong type.
+
+    Raises:
+        TypeError: If an option is of a wrong type, or is none.
+        ValueError: If an option is out of its range.
+    """
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        known = ", ".join(Options.__annotations__)
+        msg = f"unexpected option {min(unknown)!r}; known are {known}"
+        raise TypeError(msg)
+    headers = options.get("headers", _HEADERS)
+    if not isinstance(headers, Headers):
+        msg = f"headers must be a Headers, got {headers!r:.100}"
+        raise TypeError(msg)
+    hold = options.get("hold", "work")
+    if hold not in HOLDS:
+        msg = f"hold must be 'work', 'response' or 'headers', got {hold!r:.100}"
+        raise ValueError(msg)
+    cancel = options.get("cancel_on_disconnect", False)
+    if not isinstance(cancel, bool):
+        msg = f"cancel_on_disconnect must be True or False, got {cancel!r:.100}"
+        raise TypeError(msg)
+    for name in ("max_streams", "exempt_limit", "degrade_limit"):
+        _check_count(name, options.get(name, 1))
+    for name in ("key", "respond", "degrade", "on_reject"):
+        check_callable(name, options.get(name))
+
+
+def _check_count(name: str, value: object) -> None:
+    text = f"{name} must be an integer from 1 to 1e9, got {value!r:.100}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(text)
+    if not 1 <= value <= 10**9:
+        raise ValueError(text)
+
+
+_HEADERS: Final = Headers()

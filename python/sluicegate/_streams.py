@@ -1,0 +1,109 @@
+"""Answers that stay open: server-sent events, long polls, websockets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sluicegate._core import Rejection
+from sluicegate._enums import Reason
+from sluicegate._refusal import refusal
+from sluicegate._semaphore import SemaphoreLimiter
+
+if TYPE_CHECKING:
+    from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
+    from sluicegate._core import Permit
+    from sluicegate._refusal import Refusal
+
+_TRY_AGAIN_LATER: Final = 1013
+_GOING_AWAY: Final = 1001
+_DENIAL: Final = "websocket.http.response"
+
+
+class Streams:
+    """How many may be open at once, whatever else is in flight.
+
+    They are long by nature: in the limit of requests they would take all the places, and as
+    samples of latency they would say nothing about load.
+    """
+
+    __slots__ = ("_name", "limiter")
+
+    def __init__(self, most: int, name: str) -> None:
+        self.limiter = SemaphoreLimiter(most, name=f"{name} streams")
+        self._name = name
+
+    def open(self) -> Permit | Rejection:
+        """Return a permit, or a rejection if there are as many as may be."""
+        permit = self.limiter.try_acquire()
+        if permit:
+            return permit
+        return Rejection(
+            self._name,
+            Reason.STREAMS,
+            limit=self.limiter.limit,
+            in_flight=self.limiter.in_flight,
+        )
+
+
+async def run_for(
+    seconds: float | None, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Run an application, and end what it has begun to answer after so many seconds.
+
+    The answer is ended as a whole one, and a websocket is closed with the code 1001, so that the
+    client comes again.
+    """
+    if seconds is None:
+        await app(scope, receive, send)
+        return
+    state = "new"
+
+    async def observed(message: Message) -> None:
+        nonlocal state
+        state = _STATES.get(message["type"], state)
+        if (
+            state == "open"
+            and message["type"] == "http.response.body"
+            and not message.get("more_body")
+        ):
+            state = "over"
+        await send(message)
+
+    try:
+        async with asyncio.timeout(seconds) as bound:
+            await app(scope, receive, observed)
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        if scope["type"] == "websocket":
+            if state != "over":
+                await send({"type": "websocket.close", "code": _GOING_AWAY})
+        elif state == "open":
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        elif state == "new":
+            status, headers, body = refusal(Rejection("", Reason.WAIT))
+            await send({"type": "http.response.start", "status": status, "headers": [*headers]})
+            await send({"type": "http.response.body", "body": body})
+
+
+_STATES: Final = {
+    "http.response.start": "open",
+    "websocket.accept": "open",
+    "websocket.close": "over",
+    "websocket.http.response.start": "over",
+}
+
+
+async def refuse_websocket(answer: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a websocket before it is accepted: by an answer where the server can give one.
+
+    Else it is closed with the code 1013, which a client sees as the status 403.
+    """
+    await receive()
+    if _DENIAL not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})
+        return
+    status, headers, body = answer
+    await send({"type": _DENIAL + ".start", "status": status, "headers": [*headers]})
+    await send({"type": _DENIAL + ".body", "body": body})
