@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 from typing import TYPE_CHECKING, Any
 
@@ -588,9 +589,7 @@ def test_a_classifier_says_how_it_ended() -> None:
     assert_idle(gate)
 
 
-@pytest.mark.parametrize(
-    "answer", [ValueError("classify"), KeyboardInterrupt(), None, "success", 0, Reason.FULL]
-)
+@pytest.mark.parametrize("answer", [ValueError("classify"), None, "success", 0, Reason.FULL])
 def test_a_classifier_that_fails_is_reported_and_loses_nothing(
     answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -611,12 +610,53 @@ def test_a_classifier_that_fails_is_reported_and_loses_nothing(
     assert_idle(gate)
 
 
+def raise_after(act: Callable[..., Any], *args: Any) -> None:
+    act(*args)
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    "answer", [KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError(), GeneratorExit()]
+)
+def test_an_interrupt_inside_a_classifier_is_raised_and_loses_nothing(
+    answer: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda each: reported.append(each.exc_value))
+
+    def classify(_: object) -> Outcome:
+        raise answer
+
+    gate, part = Gate(1, classify=classify), Gate(1)
+
+    async def fails() -> None:
+        async with gate.acquire(inner=part):
+            raise TimeoutError
+
+    with pytest.raises(type(answer)) as raised, gate.acquire(inner=part):
+        raise TimeoutError
+    assert raised.value is answer
+    assert isinstance(answer.__context__, TimeoutError)
+    with pytest.raises(type(answer)), gate.acquire_sync():
+        raise TimeoutError
+    with pytest.raises(type(answer)):
+        fails().send(None)
+    future = concurrent.futures.Future[None]()
+    wish = gate.acquire()
+    with pytest.raises(type(answer)), wish:
+        raise_after(wish.extend_to, future)
+    assert gate.in_flight == 1
+    future.set_result(None)
+    assert gate.snapshot().outcomes == {Outcome.OVERLOAD: 4}
+    assert part.snapshot().outcomes == {Outcome.OVERLOAD: 2}
+    assert reported == []
+    assert_idle(gate, part)
+
+
 # Futures
 
 
 def test_a_permit_is_held_until_a_future_is_done() -> None:
-    import concurrent.futures
-
     gate = Gate(2)
     futures = [concurrent.futures.Future[None]() for _ in range(2)]
     with contextlib.suppress(TimeoutError), gate.acquire() as permit:

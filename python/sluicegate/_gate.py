@@ -151,7 +151,9 @@ class Gate(_core.Gate):
             be rejected for a while.
             `None`, and `()`: nothing.
         classify: What an exception that ends a block says about load; default: `TimeoutError` is
-            OVERLOAD, all else IGNORED.
+            OVERLOAD, all else IGNORED. An `Exception` that it raises is reported by
+            `sys.unraisablehook`, and the default counts; what is no `Exception`, such as a
+            `KeyboardInterrupt`, is raised where the block ends.
         dry_run: Whether to admit everybody and to count what would have been done: who would have
             waited begins at once.
         clock: Where time comes from: an object with `now()` in seconds, such as a

@@ -71,9 +71,10 @@ pub(crate) trait Admits: Station {
         operation: Option<&Operation>,
         outcome: Outcome,
     ) -> PyResult<()>;
-    /// What an exception (or `None`) that ends a block says about load.
-    fn classify(&self, exception: &Bound<'_, PyAny>) -> Outcome {
-        permit::classify(exception)
+    /// What an exception (or `None`) that ends a block says about load, and what is to be raised
+    /// once the permit is given back.
+    fn classify(&self, exception: &Bound<'_, PyAny>) -> (Outcome, PyResult<()>) {
+        (permit::classify(exception), Ok(()))
     }
     /// Takes back what was not used, as if it had never been given.
     fn annul(&self, py: Python<'_>, right: Right, tokens: f64) -> PyResult<()>;

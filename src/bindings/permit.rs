@@ -223,7 +223,13 @@ impl Permit {
 
     /// The end of a `with` block.
     pub(crate) fn exit(&self, py: Python<'_>, exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.give_back(py, || self.limiter.classify(exception))
+        let mut raised = Ok(());
+        let given_back = self.give_back(py, || {
+            let (outcome, error) = self.limiter.classify(exception);
+            raised = error;
+            outcome
+        });
+        raised.and(given_back)
     }
 }
 

@@ -340,26 +340,24 @@ impl Admits for Shared<Primitive<Waiter>> {
         self.change_surely(py, |state, now| ((), state.release(now, right, text, outcome))).1
     }
 
-    fn classify(&self, exception: &Bound<'_, PyAny>) -> Outcome {
+    fn classify(&self, exception: &Bound<'_, PyAny>) -> (Outcome, PyResult<()>) {
         let py = exception.py();
         let Some(classify) = self.listener().classify.as_ref().filter(|_| !exception.is_none())
         else {
-            return permit::classify(exception);
+            return (permit::classify(exception), Ok(()));
         };
         let _calling = exit::Calling::new(py);
         let answer = classify.bind(py).call1((exception,));
-        match answer.and_then(|answer| outcome_from(&answer)) {
-            Ok(outcome) => outcome,
-            // The permit is given back, whatever it raises.
-            Err(error) => {
-                if error.is_instance_of::<PyException>(py) {
-                    exit::report(py, error, None);
-                } else {
-                    error.write_unraisable(py, None);
-                }
-                permit::classify(exception)
+        let raised = match answer.and_then(|answer| outcome_from(&answer)) {
+            Ok(outcome) => return (outcome, Ok(())),
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                exit::report(py, error, None);
+                Ok(())
             }
-        }
+            Err(error) => Err(error),
+        };
+        // The permit is given back, whatever it raises.
+        (permit::classify(exception), raised)
     }
 
     fn annul(&self, py: Python<'_>, right: Right, tokens: f64) -> PyResult<()> {
