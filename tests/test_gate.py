@@ -728,6 +728,26 @@ def test_rejecting(reason: Reason) -> None:
     assert_idle(gate)
 
 
+def test_rejecting_may_be_nested() -> None:
+    gate, other = Gate(5), Gate(5)
+
+    def told() -> tuple[Reason, float | None]:
+        rejection = refuse(gate)
+        return rejection.reason, rejection.retry_after
+
+    with rejecting(gate, Reason.RATE, retry_after=30), rejecting(other):
+        with rejecting(gate, Reason.CLOSED, retry_after=0.25):
+            with rejecting(gate, retry_after=3600):
+                assert told() == (Reason.FULL, 3600)
+            assert told() == (Reason.CLOSED, 0.25)
+        assert told() == (Reason.RATE, 30)
+        with contextlib.suppress(KeyError), rejecting(gate, Reason.PRIORITY):
+            raise KeyError
+        assert told() == (Reason.RATE, 30)
+    take(gate).release()
+    take(other).release()
+
+
 def test_rejecting_ends_whatever_happens() -> None:
     gate = Gate(5)
     with contextlib.suppress(KeyError), rejecting(gate):

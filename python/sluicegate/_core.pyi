@@ -477,8 +477,8 @@ class Gate:
     def expire(self) -> None:
         """Reject what is overdue, as every use of the gate does, and its timers do."""
 
-    def _reject(self, reason: Reason | None, retry_after: float, /) -> None:
-        """Reject whoever comes, until it is called with `None`; see `sluicegate.testing`."""
+    def _reject(self, reason: Reason | None, retry_after: float, /) -> tuple[Reason | None, float]:
+        """Reject whoever comes, or by `None` nobody, and return what it was called with before."""
 
     def _snapshot(self) -> dict[str, Any]: ...
 

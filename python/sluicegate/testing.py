@@ -24,7 +24,8 @@ def rejecting(
 ) -> Iterator[None]:
     """Let a gate reject whoever comes, to see what a service makes of it.
 
-    Who is in flight or in line already is not concerned.
+    Who is in flight or in line already is not concerned. Of nested blocks the innermost counts,
+    and at its end the one around it does again.
 
         with rejecting(gate, Reason.RATE, retry_after=30):
             assert client.get("/").status_code == 429
@@ -42,11 +43,11 @@ def rejecting(
     if not isinstance(given, Reason):
         msg = f"reason must be a Reason, got {given!r:.100}"
         raise TypeError(msg)
-    gate._reject(reason, retry_after)  # noqa: SLF001
+    previous = gate._reject(reason, retry_after)  # noqa: SLF001
     try:
         yield
     finally:
-        gate._reject(None, 0.0)  # noqa: SLF001
+        gate._reject(*previous)  # noqa: SLF001
 
 
 def assert_idle(*gates: Gate | BaseLimiter) -> None:

@@ -336,18 +336,22 @@ impl Gate {
         self.core.with(|state| state.is_closed())
     }
 
-    /// Reject whoever comes, until it is called with `None`; see `sluicegate.testing`.
+    /// Reject whoever comes, or by `None` nobody, and return what it was called with before.
     #[pyo3(signature = (reason, retry_after, /))]
-    fn _reject(
+    fn _reject<'py>(
         &self,
-        reason: Option<&Bound<'_, PyAny>>,
-        retry_after: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+        py: Python<'py>,
+        reason: Option<&Bound<'py, PyAny>>,
+        retry_after: &Bound<'py, PyAny>,
+    ) -> PyResult<(Option<Bound<'py, PyAny>>, f64)> {
         const RANGE: &str = "a number of seconds from 0 to 3600";
         let span = config::seconds("retry_after", RANGE, retry_after)?;
         let reason = reason.map(imports::reason_from).transpose()?;
-        self.core.with(|state| state.reject_all_who_come(reason.map(|reason| (reason, span))));
-        Ok(())
+        let with = reason.map(|reason| (reason, span));
+        match self.core.with(|state| state.reject_all_who_come(with)) {
+            Some((reason, span)) => Ok((Some(imports::reason(py, reason)?), span.as_secs_f64())),
+            None => Ok((None, 0.0)),
+        }
     }
 
     /// The values of a snapshot, by name.

@@ -438,9 +438,12 @@ impl<W> Gate<W> {
     }
 
     /// Rejects whoever comes from now on, for that reason and with that span, whatever room
-    /// there is; for tests. `None`: no more.
-    pub fn reject_all_who_come(&mut self, with: Option<(Reason, Duration)>) {
-        self.forced = with;
+    /// there is; for tests. `None`: no more. Returns what was said before.
+    pub fn reject_all_who_come(
+        &mut self,
+        with: Option<(Reason, Duration)>,
+    ) -> Option<(Reason, Duration)> {
+        std::mem::replace(&mut self.forced, with)
     }
 
     /// Whether it admits everybody and only counts.
