@@ -10,8 +10,10 @@ import gc
 import math
 import sys
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -461,6 +463,70 @@ def test_work_that_begets_work_for_ever_keeps_nothing(overlap: int, is_inside: b
     for where, block in open_blocks:
         where.run(block.__exit__, None, None, None)
     del here, open_blocks, block, where, around
+
+
+@pytest.mark.parametrize("tell", [context.deadline, context.tokens])
+def test_each_of_many_nested_blocks_costs_the_same(tell: Callable[[float], Any]) -> None:
+    def nest(depth: int) -> float:
+        here = contextvars.copy_context()
+        blocks = [tell(1 + number % 100) for number in range(depth)]
+        begin = time.process_time()
+        for block in blocks:
+            here.run(block.__enter__)
+        for block in reversed(blocks):
+            here.run(block.__exit__, None, None, None)
+        return time.process_time() - begin
+
+    # If each looked at all that it is in, this would be a hundred.
+    few, many = (min(nest(depth) for _ in range(3)) for depth in (1000, 10_000))
+    assert many < 40 * few
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_earliest_of_those_that_are_open_counts_wherever_they_end(
+    seed: int, clock: ManualClock
+) -> None:
+    """In a tree of contexts, as tasks make them, in which blocks end in any order."""
+    random = Random(seed)
+    other = ManualClock()
+    most = random.choice([3, 30])
+    is_mixed = random.random() < 0.3
+    is_open: set[int] = set()
+    moments: dict[int, float] = {}
+    # Each context, with the blocks that were entered on the way to it.
+    contexts: list[tuple[contextvars.Context, tuple[int, ...]]]
+    contexts = [(contextvars.copy_context(), ())]
+    blocks: dict[int, tuple[contextvars.Context, Any]] = {}
+    for number in range(400):
+        here, path = random.choice(contexts[-most:])
+        if is_open and random.random() < 0.5:
+            # Mostly those that were entered last.
+            ended = sorted(is_open)[-min(len(is_open), random.randint(1, 5))]
+            where, block = blocks.pop(ended)
+            random.choice([where, here]).run(block.__exit__, None, None, None)
+            is_open.remove(ended)
+        else:
+            here = here.copy()
+            span = random.choice([None, random.randint(1, 50)])
+            keeper = other if is_mixed and random.random() < 0.5 else clock
+            block = context.key(str(number))
+            if span is not None:
+                moments[number] = span
+                block = context.deadline(Deadline.after(span, clock=keeper))
+            entered = here.run(block.__enter__)
+            path = (*path, number)
+            contexts.append((here, path))
+            is_open.add(number)
+            blocks[number] = here, block
+            if span is not None:
+                assert isinstance(entered, Deadline)
+                least = min(moments[one] for one in path if one in is_open & moments.keys())
+                assert entered.remaining() == least
+        here, path = random.choice(contexts[-most:])
+        left = [moments[one] for one in path if one in is_open & moments.keys()]
+        assert here.run(context.remaining) == min(left, default=None)
+    for where, block in blocks.values():
+        where.run(block.__exit__, None, None, None)
 
 
 def test_a_chain_that_is_longer_than_the_stack_can_be_let_go() -> None:

@@ -45,6 +45,11 @@ impl Deadline {
         Ok(self.moment.since(self.clock.now(py)?))
     }
 
+    /// Whether it can be compared with another one whatever time it is.
+    pub(crate) fn is_on_the_clock_of(&self, other: &Self) -> bool {
+        self.clock.is_same(&other.clock)
+    }
+
     /// Whether it comes before another one.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! around it counts for as long as that is open itself.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
@@ -32,15 +33,46 @@ const CLOSED: u8 = 2;
 #[pyclass(frozen, weakref, module = "sluicegate._core")]
 pub(crate) struct Scope {
     /// Relaxed: nothing else is published with it.
-    stage: AtomicU8,
-    /// The one around it, from when it is entered.
-    parent: Mutex<Option<Py<Self>>>,
+    stage: Arc<AtomicU8>,
+    /// What is around it, from when it is entered.
+    outside: Mutex<Outside>,
     deadline: Option<Py<Deadline>>,
     criticality: Option<Criticality>,
     key: Option<Py<PyString>>,
     operation: Option<Py<PyString>>,
     tokens: Option<f64>,
 }
+
+/// What is around a link.
+#[derive(Default)]
+struct Outside {
+    parent: Option<Py<Scope>>,
+    earliest: Earliest,
+    /// How many were open around it when the closed ones among them were let go of last.
+    open: usize,
+    /// How many were put between them and it since.
+    since: usize,
+}
+
+/// The earliest deadline of a link and those around it.
+///
+/// Nothing comes between a link and those that it was opened in, so that it is the earliest
+/// for as long as the link that told it is open, which is known without that link: to keep
+/// it would keep what it was in.
+#[derive(Default)]
+enum Earliest {
+    /// They are to be asked: their clocks differ, so that it depends on when.
+    #[default]
+    Unknown,
+    Nothing,
+    Told {
+        by: Arc<AtomicU8>,
+        deadline: Py<Deadline>,
+    },
+}
+
+/// So many are looked at each time that one is put inside them, which keeps no closed one.
+const FEW: usize = 8;
 
 /// What is asked for all work at one moment.
 #[derive(Default)]
@@ -75,13 +107,54 @@ fn look(py: Python<'_>) -> PyResult<Option<Asked>> {
 /// # Errors
 /// What their clocks raise, where they differ.
 fn earliest(py: Python<'_>) -> PyResult<Option<Py<Deadline>>> {
+    if OPEN_LINKS.load(Ordering::Relaxed) == 0 {
+        return Ok(None);
+    }
+    earliest_of(py, Links::from_here(py)?)
+}
+
+fn earliest_of(py: Python<'_>, links: Links<'_>) -> PyResult<Option<Py<Deadline>>> {
     let mut earliest = None;
-    if OPEN_LINKS.load(Ordering::Relaxed) != 0 {
-        for link in Links::from_here(py)? {
-            link.get().shorten(py, &mut earliest)?;
+    match Earliest::Nothing.or_of(py, links.copy())? {
+        Earliest::Nothing => {}
+        Earliest::Told { deadline, .. } => earliest = Some(deadline),
+        Earliest::Unknown => {
+            for link in links {
+                link.get().shorten(py, &mut earliest)?;
+            }
         }
     }
     Ok(earliest)
+}
+
+impl Earliest {
+    /// The same with those around, as far as that is known without their clocks.
+    fn or_of(mut self, py: Python<'_>, links: Links<'_>) -> PyResult<Self> {
+        for link in links {
+            let (other, is_all) = link.get().known_earliest(py);
+            self = self.or(py, other)?;
+            if is_all || matches!(self, Self::Unknown) {
+                break;
+            }
+        }
+        Ok(self)
+    }
+
+    fn or(self, py: Python<'_>, other: Self) -> PyResult<Self> {
+        Ok(match (self, other) {
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::Nothing, one) | (one, Self::Nothing) => one,
+            (Self::Told { deadline: one, by }, Self::Told { deadline: other, by: other_by }) => {
+                if !one.get().is_on_the_clock_of(other.get()) {
+                    Self::Unknown
+                } else if other.get().is_before(py, one.get())? {
+                    Self::Told { deadline: other, by: other_by }
+                } else {
+                    Self::Told { deadline: one, by }
+                }
+            }
+        })
+    }
 }
 
 /// The open links from one on outwards.
@@ -93,6 +166,10 @@ struct Links<'py> {
 impl<'py> Links<'py> {
     fn from_here(py: Python<'py>) -> PyResult<Self> {
         Ok(Self { py, next: variable::get(py)? })
+    }
+
+    fn copy(&self) -> Self {
+        Self { py: self.py, next: self.next.as_ref().map(|next| next.clone_ref(self.py)) }
     }
 }
 
@@ -116,13 +193,38 @@ impl Scope {
     }
 
     fn parent(&self, py: Python<'_>) -> Option<Py<Self>> {
-        self.parent.lock().as_ref().map(|parent| parent.clone_ref(py))
+        self.outside.lock().parent.as_ref().map(|parent| parent.clone_ref(py))
     }
 
-    fn put_under(&self, parent: Option<Py<Self>>) {
+    /// Puts it inside that one, around which so many are open, and none is closed.
+    fn put_under(&self, parent: Option<Py<Self>>, open: usize) {
         // Dropped after the lock.
-        let old = std::mem::replace(&mut *self.parent.lock(), parent);
+        let old = {
+            let mut outside = self.outside.lock();
+            (outside.open, outside.since) = (open, 0);
+            std::mem::replace(&mut outside.parent, parent)
+        };
         drop(old);
+    }
+
+    fn own_earliest(&self, py: Python<'_>) -> Earliest {
+        match &self.deadline {
+            None => Earliest::Nothing,
+            Some(own) => Earliest::Told { by: self.stage.clone(), deadline: own.clone_ref(py) },
+        }
+    }
+
+    /// The earliest deadline of it and those around it, and whether it is of all of them: if
+    /// not, it is its own.
+    fn known_earliest(&self, py: Python<'_>) -> (Earliest, bool) {
+        match &self.outside.lock().earliest {
+            Earliest::Nothing => return (Earliest::Nothing, true),
+            Earliest::Told { by, deadline } if by.load(Ordering::Relaxed) == OPEN => {
+                return (Earliest::Told { by: by.clone(), deadline: deadline.clone_ref(py) }, true);
+            }
+            Earliest::Told { .. } | Earliest::Unknown => {}
+        }
+        (self.own_earliest(py), false)
     }
 
     fn add_to(&self, py: Python<'_>, asked: &mut Asked) -> PyResult<()> {
@@ -150,23 +252,23 @@ impl Scope {
         Ok(())
     }
 
-    /// Puts it inside the open links, which let go of the closed ones between them: work
-    /// that begets work for ever, each piece in a link of its own, must not keep all that
-    /// ever was.
+    /// Puts it inside the open links.
     fn open_inside(slf: &Bound<'_, Self>) -> PyResult<Option<Py<Deadline>>> {
         let (py, this) = (slf.py(), slf.get());
-        let mut earliest = this.deadline.as_ref().map(|own| own.clone_ref(py));
-        let mut inner = slf.clone().unbind();
-        for link in Links::from_here(py)? {
-            if this.deadline.is_some() {
-                link.get().shorten(py, &mut earliest)?;
+        let links = Links::from_here(py)?;
+        let known = this.own_earliest(py).or_of(py, links.copy())?;
+        let earliest = match (&this.deadline, &known) {
+            (None, _) => None,
+            (_, Earliest::Told { deadline, .. }) => Some(deadline.clone_ref(py)),
+            (Some(own), _) => {
+                match earliest_of(py, links.copy())? {
+                    Some(around) if around.get().is_before(py, own.get())? => Some(around),
+                    _ => Some(own.clone_ref(py)),
+                }
             }
-            inner.get().put_under(Some(link.clone_ref(py)));
-            inner = link;
-        }
-        if !inner.is(slf) {
-            inner.get().put_under(None);
-        }
+        };
+        this.put_inside(py, links);
+        this.outside.lock().earliest = known;
         OPEN_LINKS.fetch_add(1, Ordering::Relaxed);
         this.stage.store(OPEN, Ordering::Relaxed);
         if let Err(error) = variable::set(py, Some(slf)) {
@@ -174,6 +276,29 @@ impl Scope {
             return Err(error);
         }
         Ok(earliest)
+    }
+
+    /// Puts it under the first of them. They let go of the closed ones between them, each time
+    /// that they have doubled in number: work that begets work for ever, each piece in a link of
+    /// its own, must not keep all that ever was.
+    fn put_inside(&self, py: Python<'_>, mut links: Links<'_>) {
+        let Some(first) = links.next() else { return };
+        let (open, since) = {
+            let outside = first.get().outside.lock();
+            (outside.open, outside.since)
+        };
+        if open > FEW && since <= open {
+            let mut outside = self.outside.lock();
+            (outside.parent, outside.open, outside.since) = (Some(first), open, since + 1);
+            return;
+        }
+        let open: Vec<Py<Self>> = std::iter::once(first).chain(links).collect();
+        let mut inner = self;
+        for (place, link) in open.iter().enumerate() {
+            inner.put_under(Some(link.clone_ref(py)), open.len() - place);
+            inner = link.get();
+        }
+        inner.put_under(None, 0);
     }
 
     /// Whether it was open.
@@ -198,8 +323,8 @@ impl Scope {
         tokens: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         Ok(Self {
-            stage: AtomicU8::new(NEW),
-            parent: Mutex::new(None),
+            stage: Arc::new(AtomicU8::new(NEW)),
+            outside: Mutex::default(),
             deadline: config::deadline_object(deadline)?,
             criticality: config::criticality_or_none(criticality)?,
             key: config::text("key", key)?,
@@ -257,14 +382,19 @@ impl Scope {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.deadline)?;
-        let Some(parent) = self.parent.try_lock() else {
+        let Some(outside) = self.outside.try_lock() else {
             return Ok(());
         };
-        visit.call(&*parent)
+        if let Earliest::Told { deadline, .. } = &outside.earliest {
+            visit.call(deadline)?;
+        }
+        visit.call(&outside.parent)
     }
 
     fn __clear__(&self) {
-        self.put_under(None);
+        // Dropped after the lock.
+        let outside = std::mem::take(&mut *self.outside.lock());
+        drop(outside);
     }
 }
 
@@ -272,7 +402,7 @@ impl Drop for Scope {
     fn drop(&mut self) {
         // Left open: by a generator that is collected in another context, say.
         self.close();
-        if let Some(parent) = self.parent.get_mut().take() {
+        if let Some(parent) = self.outside.get_mut().parent.take() {
             let_go(parent);
         }
     }
