@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluicegate::primitives::limits::{Aimd, AimdConfig, Algorithm};
 use sluicegate::primitives::{
     Ask, Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home,
-    Outcome, Permit, Rate, Reason, Rejecting, Reserve, Ticket, Time, Waitable,
+    LimitUpdate, Outcome, Permit, Rate, Reason, Rejecting, Reserve, Ticket, Time, Waitable,
 };
 
 const HERE: Home = Home(1);
@@ -394,11 +394,34 @@ fn who_waits_for_the_end_is_told_when_the_last_grant_is_taken_back() {
     let permit = enter(&mut gate, at(0), &critical());
     let _blocked = wait(&mut gate, at(0), &ask(Criticality::Critical, THERE), 1);
     assert_eq!(done(&mut gate, at(1), permit), [1]);
-    let _ = gate.update(at(1), Some(0.0), None, None).expect("a limit");
+    let _ = gate.update(at(1), Some(LimitUpdate::Hold(0.0)), None, None).expect("a limit");
     let _drain = gate.join_drain(at(1), HERE, None, &mut Some(2)).expect("one is granted");
     let (_, wakes) = gate.acquire(at(60), &critical(), &mut (), &mut Some(3));
     assert_eq!(wakes.into_iter().map(|wake| wake.waiter).collect::<Vec<_>>(), [2]);
     assert_eq!(gate.in_flight(), 0);
+}
+
+#[test]
+fn a_limit_that_follows_is_held_and_follows_again() {
+    let algorithm = Algorithm::from(Aimd::new(AimdConfig::default()).expect("the default"));
+    for limit in [GateLimit::default(), GateLimit::Classic(Box::new(algorithm), None)] {
+        let mut gate = gate_with(GateConfig { limit, ..GateConfig::default() });
+        let mut held_at = |now: u64, update: LimitUpdate| {
+            let _ = gate.update(at(now), Some(update), None, None).expect("a limit");
+            gate.limit()
+        };
+        assert_eq!(held_at(1, LimitUpdate::Hold(0.0)), 0.0);
+        assert_eq!(held_at(2, LimitUpdate::Follow), 20.0, "where it was");
+        assert_eq!(held_at(3, LimitUpdate::Hold(30.0)), 30.0);
+        assert_eq!(held_at(4, LimitUpdate::Hold(0.0)), 0.0);
+        assert!(gate.try_acquire(at(5), &critical(), &mut ()).0.is_err());
+        for _ in 0..2 {
+            let update = gate.update(at(6), Some(LimitUpdate::Follow), None, None);
+            assert!(update.is_ok_and(|wakes| wakes.is_empty()));
+            assert_ne!(gate.because(), "held by update()");
+            let _permit = enter(&mut gate, at(6), &critical());
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -9,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import asdict
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,7 +25,11 @@ from sluicegate import (
     SemaphoreLimiter,
     TokenBucket,
 )
-from sluicegate.classic import ClassicLimiter, Vegas
+from sluicegate.classic import Aimd, ClassicLimiter, Fixed, Vegas
+from sluicegate.testing import assert_idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.timeout(20)
 NAN, INF = math.nan, math.inf
@@ -248,6 +253,88 @@ def test_an_update_holds_from_now_on() -> None:
     assert gate.saturation == 1.0
     gate.update(limit=1)
     gate.acquire_sync().release()
+
+
+FOLLOWING: list[Callable[[], Any]] = [
+    lambda: None,
+    lambda: GradientLimiter(initial=20, min_limit=2, max_limit=50, latency_target=0.5),
+    lambda: ClassicLimiter(Aimd()),
+    lambda: ClassicLimiter(Fixed(20)),
+]
+
+
+@pytest.mark.parametrize("limit", FOLLOWING)
+def test_a_limit_that_follows_is_held_and_follows_again(limit: Callable[[], Any]) -> None:
+    clock = ManualClock()
+    gate = Gate(limit(), clock=clock)
+    because = gate.snapshot().limit_because
+
+    def load(rounds: int) -> None:
+        for _ in range(rounds):
+            permits = [gate.try_acquire() for _ in range(100)]
+            clock.advance(0.01)
+            for permit in permits:
+                if permit:
+                    permit.release()
+
+    gate.update(limit="auto")
+    assert (gate.limit, gate.snapshot().limit_because) == (20, because)
+    gate.update(limit=7)
+    gate.update(max_waiting=5)
+    assert (gate.limit, gate.snapshot().limit_because) == (7, "held by update()")
+    load(200)
+    assert (gate.limit, gate.in_flight) == (7, 0)
+    gate.update(limit=11)
+    load(200)
+    assert gate.limit == 11
+    gate.update(limit="auto")
+    assert gate.snapshot().limit_because != "held by update()"
+    # It has the range of before.
+    load(400)
+    assert gate.limit >= 20
+
+
+@pytest.mark.parametrize("limit", [*FOLLOWING, lambda: 20, lambda: SemaphoreLimiter(20)])
+def test_a_limit_of_0_admits_nobody_whatever_it_follows(limit: Callable[[], Any]) -> None:
+    clock = ManualClock()
+    gate = Gate(limit(), max_wait=3600, clock=clock)
+
+    async def main() -> None:
+        held = await gate.acquire()
+        gate.update(limit=0)
+        assert (gate.limit, gate.saturation) == (0, 1)
+        wait = asyncio.ensure_future(gate.acquire())
+        await clock.settle(1)
+        held.release()
+        await clock.settle(1800)
+        assert not wait.done()
+        assert not gate.try_acquire()
+        assert (gate.limit, gate.in_flight, gate.waiting) == (0, 0, 1)
+        gate.update(limit=20 if gate.snapshot().limit_because == "fixed" else "auto")
+        (await wait).release()
+        assert gate.limit == 20
+
+    asyncio.run(main())
+    assert_idle(gate)
+
+
+@pytest.mark.parametrize("limit", [5, SemaphoreLimiter(5)])
+def test_a_fixed_limit_follows_nothing(limit: Any) -> None:
+    gate = Gate(limit, max_waiting=3)
+    text = 'limit must be a number from 0 (admits nobody) to 1e9, since it is fixed, got "auto"'
+    with pytest.raises(ValueError, match="^" + re.escape(text) + "$"):
+        gate.update(limit="auto", max_waiting=9)
+    assert (gate.limit, gate.snapshot().max_waiting) == (5, 3)
+
+
+@pytest.mark.parametrize("value", [-1, NAN, INF, 1.1e9])
+@pytest.mark.parametrize("limit", FOLLOWING)
+def test_a_limit_that_cannot_be_is_not_held(limit: Callable[[], Any], value: float) -> None:
+    gate = Gate(limit())
+    before = gate.snapshot()
+    with pytest.raises(ValueError, match=r"^limit must be .* from 0 \(admits nobody\) to 1e9, got"):
+        gate.update(limit=value)
+    assert gate.snapshot() == before
 
 
 @pytest.mark.parametrize("max_wait", [0.05, 0.25, 1, 30, 3600])

@@ -433,7 +433,7 @@ class Gate:
     def update(
         self,
         *,
-        limit: float | None = None,
+        limit: float | Literal["auto"] | None = None,
         max_waiting: int | None = None,
         max_wait: float | None = None,
         dry_run: bool | None = None,
@@ -441,14 +441,16 @@ class Gate:
         """Change what is given; `None` leaves it as it is.
 
         Args:
-            limit: From 0, which admits nobody, to 1e9. A limit that follows latency stays there,
-                and is above 0; that of a `ClassicLimiter` is a whole number.
+            limit: From 0, which admits nobody, to 1e9. A limit that follows latency is held there
+                until `"auto"` lets it follow again, from there on, or from where it was before if
+                that is 0; that of a `ClassicLimiter` is a whole number.
             max_waiting: From 0 to 1e9. Who waits already goes on waiting.
             max_wait: From 0 to 3600 seconds, for who comes from now on.
             dry_run: Whether to admit everybody and only to count.
 
         Raises:
-            ValueError: If an argument is out of its range; then nothing is changed.
+            ValueError: If an argument is out of its range, or `"auto"` is said of a fixed limit;
+                then nothing is changed.
         """
 
     def close(self) -> None:

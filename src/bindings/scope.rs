@@ -260,12 +260,10 @@ impl Scope {
         let earliest = match (&this.deadline, &known) {
             (None, _) => None,
             (_, Earliest::Told { deadline, .. }) => Some(deadline.clone_ref(py)),
-            (Some(own), _) => {
-                match earliest_of(py, links.copy())? {
-                    Some(around) if around.get().is_before(py, own.get())? => Some(around),
-                    _ => Some(own.clone_ref(py)),
-                }
-            }
+            (Some(own), _) => match earliest_of(py, links.copy())? {
+                Some(around) if around.get().is_before(py, own.get())? => Some(around),
+                _ => Some(own.clone_ref(py)),
+            },
         };
         this.put_inside(py, links);
         this.outside.lock().earliest = known;

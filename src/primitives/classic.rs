@@ -19,6 +19,15 @@ pub struct ClassicLimiter<W> {
     pub(crate) semaphore: SemaphoreLimiter<W>,
     algorithm: Algorithm,
     window: Option<Window>,
+    held: Option<Held>,
+}
+
+/// Where the limit is held, whatever the algorithm says.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    at: u32,
+    /// The range that it has otherwise.
+    range: (u32, u32),
 }
 
 impl<W> ClassicLimiter<W> {
@@ -33,7 +42,7 @@ impl<W> ClassicLimiter<W> {
     ) -> Result<Self, ConfigError> {
         let algorithm = algorithm.into();
         let semaphore = SemaphoreLimiter::new(algorithm.limit())?;
-        Ok(Self { semaphore, algorithm, window: window.map(Window::new).transpose()? })
+        Ok(Self { semaphore, algorithm, window: window.map(Window::new).transpose()?, held: None })
     }
 
     /// The limit, in whole units.
@@ -124,6 +133,31 @@ impl<W> ClassicLimiter<W> {
         self.semaphore.update(now, self.algorithm.limit())
     }
 
+    /// Holds the limit there from now on, where 0 admits nobody; or, by `None`, lets it follow
+    /// the algorithm again, from there on. Nobody is served here.
+    ///
+    /// # Errors
+    /// If it is out of its range; then nothing is changed.
+    pub(crate) fn hold(&mut self, now: Time, at: Option<u32>) -> Result<(), ConfigError> {
+        let range = self.algorithm.estimate().range();
+        if let Some(at) = at {
+            // One that never moves has no other range.
+            if at != 0 && !matches!(self.algorithm, Algorithm::Fixed(_)) {
+                self.algorithm.set_range(at, at)?;
+            }
+            self.held.get_or_insert(Held { at, range }).at = at;
+        } else if let Some(Held { range: (min_limit, max_limit), .. }) = self.held.take() {
+            self.algorithm.set_range(min_limit, max_limit)?;
+        }
+        self.follow(now);
+        Ok(())
+    }
+
+    /// Whether the limit is held.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// See [`SemaphoreLimiter::snapshot`].
     #[must_use]
     pub fn snapshot(&self, now: Time) -> Snapshot {
@@ -141,8 +175,13 @@ impl<W> ClassicLimiter<W> {
                 None => return,
             }
         }
-        let limit = self.algorithm.update(&sample);
-        // From 1 to 1e9, which is never refused.
+        self.algorithm.update(&sample);
+        self.follow(now);
+    }
+
+    fn follow(&mut self, now: Time) {
+        let limit = self.held.map_or(self.algorithm.limit(), |held| f64::from(held.at));
+        // From 0 to 1e9, which is never refused.
         let _ = self.semaphore.set_limit(now, limit);
     }
 }

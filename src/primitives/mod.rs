@@ -55,8 +55,8 @@ pub use criticality::Criticality;
 pub use episodes::{Episodes, Rejecting, Tally};
 pub use error::ConfigError;
 pub use gate::{
-    Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, GateSnapshot, MAX_WAIT, Rate,
-    Reserve,
+    Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, GateSnapshot, LimitUpdate,
+    MAX_WAIT, Rate, Reserve,
 };
 pub use gradient::{GradientConfig, GradientLimiter};
 pub use keyed_bucket::{KeyedBucketSnapshot, KeyedTokenBucket};

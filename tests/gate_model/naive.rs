@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use proptest::sample::Index;
 use sluicegate::primitives::{
-    Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home, Outcome,
-    Permit, Reason, Ticket, Time, Waitable, Wakes,
+    Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home, LimitUpdate,
+    Outcome, Permit, Reason, Ticket, Time, Waitable, Wakes,
 };
 
 use crate::steps::SimpleStep;
@@ -195,7 +195,8 @@ impl Pair {
                 self.wake(wakes);
             }
             SimpleStep::Limit(limit) => {
-                let wakes = self.gate.update(now, Some(limit as f64), None, None);
+                let wakes =
+                    self.gate.update(now, Some(LimitUpdate::Hold(limit as f64)), None, None);
                 self.naive.limit = limit;
                 self.naive.look();
                 self.wake(wakes.expect("it is in its range"));

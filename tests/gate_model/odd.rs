@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use sluicegate::primitives::{
-    Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, Home, Outcome, Permit,
-    Ticket, Time, Waitable, Wakes,
+    Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, Home, LimitUpdate, Outcome,
+    Permit, Ticket, Time, Waitable, Wakes,
 };
 
 use crate::steps::{HOMES, OddStep};
@@ -59,7 +59,9 @@ pub fn play(config: &GateConfig, steps: &[(u64, OddStep)]) {
                 }
             }
             OddStep::Expire(home) => drop(gate.expire(now, home.map(Home))),
-            OddStep::Update(limit) => drop(gate.update(now, Some(limit), None, None)),
+            OddStep::Update(limit) => {
+                drop(gate.update(now, Some(LimitUpdate::Hold(limit)), None, None));
+            }
             OddStep::DryRun(is_dry_run) => {
                 had_shadows |= is_dry_run;
                 drop(gate.set_dry_run(now, is_dry_run));

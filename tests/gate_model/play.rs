@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::sample::Index;
 use sluicegate::primitives::{
     Ask, Criticality, Gate, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit, Home,
-    Outcome, Permit, Rate, Reason, Rejection, Reserve, Ticket, Time, Waitable, Wakes,
+    LimitUpdate, Outcome, Permit, Rate, Reason, Rejection, Reserve, Ticket, Time, Waitable, Wakes,
 };
 
 use crate::steps::{Asked, HOMES, OPERATIONS, Step};
@@ -302,7 +302,9 @@ impl Play {
                 let max_wait = max_wait.map(Duration::from_millis);
                 let before = (self.gate.limit(), self.gate.config().clone());
                 let now = self.time();
-                if let Ok(wakes) = self.gate.update(now, limit, max_waiting, max_wait) {
+                if let Ok(wakes) =
+                    self.gate.update(now, limit.map(LimitUpdate::Hold), max_waiting, max_wait)
+                {
                     self.wake(wakes);
                 } else {
                     assert!(!self.is_fixed, "it is in its range");
@@ -404,9 +406,9 @@ impl Play {
         self.wake(wakes);
         let limit = self.gate.limit();
         if self.fault == Fault::AdmitsOneTooMany && self.is_fixed && answer.is_err() {
-            let _ = self.gate.update(self.time(), Some(1e6), None, None);
+            let _ = self.gate.update(self.time(), Some(LimitUpdate::Hold(1e6)), None, None);
             (answer, _) = self.gate.try_acquire(self.time(), &ask, &mut self.purse);
-            let _ = self.gate.update(self.time(), Some(limit), None, None);
+            let _ = self.gate.update(self.time(), Some(LimitUpdate::Hold(limit)), None, None);
         }
         match answer {
             Ok(permit) => {

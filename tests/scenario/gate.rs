@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use sluicegate::primitives::{
     Ask, Criticality, Gate as Primitive, GateAdmission, GateAsk, GateClaim, GateConfig, GateLimit,
-    GradientConfig, Home, Outcome, Permit, Rate, Reason, Rejection, Reserve, Ticket, Time,
-    TokenAsk, TokenBucket, Waitable, Wakes,
+    GradientConfig, Home, LimitUpdate, Outcome, Permit, Rate, Reason, Rejection, Reserve, Ticket,
+    Time, TokenAsk, TokenBucket, Waitable, Wakes,
 };
 
 use super::awaited::{Asking, Awaited, Claimed, Reply, timeout};
@@ -173,7 +173,12 @@ impl Gate {
 
     fn update(&mut self, loops: &mut Loops<Self>, now: Time, update: &Update) -> Played<Answer> {
         let max_wait = update.max_wait.map(|seconds| span("max_wait", seconds)).transpose()?;
-        match self.played.update(now, update.limit, update.max_waiting, max_wait) {
+        match self.played.update(
+            now,
+            update.limit.map(LimitUpdate::Hold),
+            update.max_waiting,
+            max_wait,
+        ) {
             Ok(wakes) => loops.deliver(self, now, wakes, None),
             Err(_) => return Ok("error".into()),
         }

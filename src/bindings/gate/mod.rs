@@ -31,8 +31,8 @@ use super::wait_for::{Errands, Wait};
 use super::waiter::Station;
 use super::{config, imports, kill_switch};
 use crate::primitives::{
-    Criticality, Gate as Primitive, GateConfig, GateLimit, Position, Reserve, Time, TokenAsk,
-    Waitable, Wakes, epoch,
+    Criticality, Gate as Primitive, GateConfig, GateLimit, LimitUpdate, Position, Reserve, Time,
+    TokenAsk, Waitable, Wakes, epoch,
 };
 
 /// Admission as one call; see `sluicegate.Gate`.
@@ -253,8 +253,7 @@ impl Gate {
         max_wait: Option<&Bound<'_, PyAny>>,
         dry_run: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        const LIMIT: &str = "a number from 0 (admits nobody) to 1e9";
-        let limit = limit.map(|limit| config::number("limit", LIMIT, limit)).transpose()?;
+        let limit = limit.map(limit_update).transpose()?;
         let max_waiting = config::integer_or_none("max_waiting", MAX_WAITING, max_waiting)?;
         let max_wait = seconds_or_none(max_wait)?;
         let dry_run = dry_run.map(|flag| config::flag("dry_run", flag)).transpose()?;
@@ -523,6 +522,14 @@ fn limit_of(limit: Option<&Bound<'_, PyAny>>) -> PyResult<GateLimit> {
         return Err(PyTypeError::new_err("limit must be a limiter and not a Gate"));
     }
     config::number("limit", RANGE, limit).map(GateLimit::Fixed)
+}
+
+fn limit_update(limit: &Bound<'_, PyAny>) -> PyResult<LimitUpdate> {
+    const RANGE: &str = "a number from 0 (admits nobody) to 1e9, or \"auto\"";
+    match limit.cast::<PyString>() {
+        Ok(text) if *text == "auto" => Ok(LimitUpdate::Follow),
+        _ => config::number("limit", RANGE, limit).map(LimitUpdate::Hold),
+    }
 }
 
 fn seconds_or_none(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {

@@ -9,7 +9,7 @@ use super::sampling::Sampling;
 use super::seats::{Seats, State};
 use super::shadow::Departures;
 use super::shedding::Shedding;
-use super::{GateAdmission, GateAsk, GateClaim, GateConfig, GateSnapshot, Rate};
+use super::{GateAdmission, GateAsk, GateClaim, GateConfig, GateSnapshot, LimitUpdate, Rate};
 use crate::primitives::gradient::{Because, GradientConfig};
 use crate::primitives::random::Random;
 use crate::primitives::{
@@ -390,14 +390,14 @@ impl<W> Gate<W> {
 
     /// Changes what is given. A raised limit admits at once whom it makes room for; a
     /// lowered one admits nobody until enough has drained; 0 admits nobody. A limit that
-    /// follows latency stays from then on.
+    /// follows latency stays from then on, until it is told to follow again.
     ///
     /// # Errors
     /// If one is out of its range; then nothing is changed.
     pub fn update(
         &mut self,
         now: Time,
-        limit: Option<f64>,
+        limit: Option<LimitUpdate>,
         max_waiting: Option<usize>,
         max_wait: Option<Duration>,
     ) -> Result<Wakes<W>, ConfigError> {
@@ -410,7 +410,7 @@ impl<W> Gate<W> {
         config.check()?;
         let now = self.tick(now);
         if let Some(limit) = limit {
-            self.limit.set(now, limit)?;
+            self.limit.update(now, limit)?;
         }
         self.config = config;
         self.aside.due = Time::ZERO;

@@ -24,6 +24,15 @@ impl Default for GateLimit {
     }
 }
 
+/// What becomes of the limit of a [`Gate`](super::Gate).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LimitUpdate {
+    /// So much, from 0, which admits nobody, to 1e9: one that moves stays there.
+    Hold(f64),
+    /// It follows again what it was made to follow, from where it is.
+    Follow,
+}
+
 /// The limiter inside a gate. Nobody waits at it: those who wait, wait at the gate.
 #[derive(Debug)]
 pub(super) enum Limit {
@@ -74,6 +83,8 @@ impl Limit {
     pub(super) fn because(&self) -> String {
         match self {
             Self::Fixed(_) => "fixed".to_owned(),
+            Self::Gradient(limiter) if limiter.is_held() => HELD.to_owned(),
+            Self::Classic(limiter) if limiter.is_held() => HELD.to_owned(),
             Self::Gradient(limiter) => limiter.because().to_string(),
             Self::Classic(limiter) => limiter.because(),
         }
@@ -145,24 +156,28 @@ impl Limit {
         }
     }
 
-    /// Sets a fixed limit, or holds one that moves at `limit` from now on.
-    pub(super) fn set(&mut self, now: Time, limit: f64) -> Result<(), ConfigError> {
+    /// Changes a fixed limit, and holds one that moves or lets it move again.
+    pub(super) fn update(&mut self, now: Time, update: LimitUpdate) -> Result<(), ConfigError> {
+        let limit = match update {
+            LimitUpdate::Hold(limit) => limit,
+            LimitUpdate::Follow => {
+                return match self {
+                    Self::Fixed(_) => Err(ConfigError::new("limit", "\"auto\"", FIXED)),
+                    Self::Gradient(limiter) => limiter.hold(now, None),
+                    Self::Classic(limiter) => limiter.hold(now, None),
+                };
+            }
+        };
         match self {
-            Self::Fixed(limiter) => drop(limiter.update(now, limit)?),
+            Self::Fixed(limiter) => limiter.update(now, limit).map(drop),
             Self::Gradient(limiter) => {
-                let target = limiter.config().latency_target;
-                let _ = limiter
-                    .update(now, limit, limit, target)
-                    .map_err(|_| ConfigError::new("limit", limit, LIMIT))?;
+                limiter.hold(now, Some(limit)).map_err(|_| ConfigError::new("limit", limit, LIMIT))
             }
             Self::Classic(limiter) => {
                 let whole = whole(limit).ok_or_else(|| ConfigError::new("limit", limit, WHOLE))?;
-                let _ = limiter
-                    .update(now, whole, whole)
-                    .map_err(|_| ConfigError::new("limit", limit, WHOLE))?;
+                limiter.hold(now, Some(whole))
             }
         }
-        Ok(())
     }
 
     pub(super) fn reset(&mut self) {
@@ -170,10 +185,12 @@ impl Limit {
     }
 }
 
-const LIMIT: &str = "a number above 0 and at most 1e9";
-const WHOLE: &str = "an integer from 1 to 1e9";
+const HELD: &str = "held by update()";
+const LIMIT: &str = "a number from 0 (admits nobody) to 1e9";
+const WHOLE: &str = "an integer from 0 (admits nobody) to 1e9";
+const FIXED: &str = "a number from 0 (admits nobody) to 1e9, since it is fixed";
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is in the range
 fn whole(limit: f64) -> Option<u32> {
-    (limit.fract() == 0.0 && (1.0..=1e9).contains(&limit)).then_some(limit as u32)
+    (limit.fract() == 0.0 && (0.0..=1e9).contains(&limit)).then_some(limit as u32)
 }

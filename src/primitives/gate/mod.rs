@@ -29,6 +29,6 @@ mod waiting;
 pub use ask::{GateAdmission, GateAsk, GateClaim, Rate};
 pub use config::{GateConfig, MAX_WAIT};
 pub use gate::Gate;
-pub use limit::GateLimit;
+pub use limit::{GateLimit, LimitUpdate};
 pub use reserve::Reserve;
 pub use snapshot::GateSnapshot;

@@ -31,6 +31,16 @@ pub struct GradientLimiter<W> {
     /// What admits. What is given back, and the limit, does not go by it.
     pub(crate) semaphore: SemaphoreLimiter<W>,
     estimate: Estimate,
+    held: Option<Held>,
+}
+
+/// Where the limit is held, whatever latency says.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    at: f64,
+    /// The range that it has otherwise.
+    min_limit: f64,
+    max_limit: f64,
 }
 
 /// The state of a [`GradientLimiter`] at one moment.
@@ -52,7 +62,7 @@ impl<W> GradientLimiter<W> {
     pub fn new(config: GradientConfig) -> Result<Self, ConfigError> {
         let estimate = Estimate::new(config)?;
         let semaphore = SemaphoreLimiter::new(estimate.limit())?;
-        Ok(Self { semaphore, estimate })
+        Ok(Self { semaphore, estimate, held: None })
     }
 
     /// The same of a gate, which has a line, and knows how much time callers give.
@@ -213,6 +223,31 @@ impl<W> GradientLimiter<W> {
         self.semaphore.update(now, self.estimate.limit())
     }
 
+    /// Holds the limit there from now on, where 0 admits nobody; or, by `None`, lets it follow
+    /// latency again, from there on. Nobody is served here.
+    ///
+    /// # Errors
+    /// If it is out of its range; then nothing is changed.
+    pub(crate) fn hold(&mut self, now: Time, at: Option<f64>) -> Result<(), ConfigError> {
+        let GradientConfig { min_limit, max_limit, latency_target, .. } = *self.config();
+        if let Some(at) = at {
+            // Where nobody is admitted nothing is learned, and it goes on from where it was.
+            if at != 0.0 {
+                self.estimate.update(at, at, latency_target)?;
+            }
+            self.held.get_or_insert(Held { at, min_limit, max_limit }).at = at;
+        } else if let Some(Held { min_limit, max_limit, .. }) = self.held.take() {
+            self.estimate.update(min_limit, max_limit, latency_target)?;
+        }
+        self.follow(now);
+        Ok(())
+    }
+
+    /// Whether the limit is held.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// The state at `now`.
     #[must_use]
     pub fn snapshot(&self, now: Time) -> GradientSnapshot {
@@ -235,9 +270,10 @@ impl<W> GradientLimiter<W> {
     /// it.
     #[inline]
     fn follow(&mut self, now: Time) {
-        if self.estimate.limit().to_bits() != self.semaphore.limit().to_bits() {
-            // Above 0 and at most 1e9, which is never refused.
-            let _ = self.semaphore.set_limit(now, self.estimate.limit());
+        let limit = self.held.map_or(self.estimate.limit(), |held| held.at);
+        if limit.to_bits() != self.semaphore.limit().to_bits() {
+            // From 0 to 1e9, which is never refused.
+            let _ = self.semaphore.set_limit(now, limit);
         }
     }
 }
