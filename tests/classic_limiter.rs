@@ -175,7 +175,7 @@ impl Player {
         assert_eq!(self.limiter.in_flight(), 0);
         assert_eq!(self.limiter.waiting(), 0);
         assert_eq!(self.limiter.next_expiry(), None);
-        assert!(!self.limiter.has_unclaimed());
+        assert!(!self.limiter.has_unclaimed(None));
     }
 }
 

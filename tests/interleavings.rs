@@ -118,7 +118,7 @@ impl<P: Waitable<Waiter>> Site<P> {
 
     fn check_that_nothing_is_left(&self) {
         let state = self.state.lock().expect("nobody panics");
-        assert!(!state.has_unclaimed());
+        assert!(!state.has_unclaimed(None));
         assert_eq!(state.waiters().count(), 0);
         assert_eq!(state.next_expiry(), None);
     }

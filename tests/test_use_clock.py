@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,9 +14,11 @@ from sluicegate import (
     AdaptiveThrottle,
     CoDelQueue,
     Deadline,
+    Gate,
     KeyedTokenBucket,
     ManualClock,
     Outcome,
+    Permit,
     Reason,
     Rejection,
     RetryBudget,
@@ -22,8 +26,11 @@ from sluicegate import (
     TokenBucket,
     _core,
 )
-from sluicegate.testing import use_clock
+from sluicegate.testing import assert_idle, use_clock
 from subprocesses import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # Made before any test runs, as those of a module are.
 LIMITER = SemaphoreLimiter(1)
@@ -224,6 +231,85 @@ def test_settling_lets_them_run() -> None:
             await asyncio.gather(*tasks)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "make", [partial(SemaphoreLimiter, 1), partial(Gate, 1, max_waiting=8000, max_wait=3600)]
+)
+def test_settling_goes_on_until_nobody_is_left_who_could_run(make: Callable[..., Any]) -> None:
+    clock = ManualClock()
+    limiter = make(clock=clock)
+
+    async def main() -> None:
+        done = 0
+
+        async def work() -> None:
+            nonlocal done
+            async with limiter.acquire():
+                await asyncio.sleep(0)
+            done += 1
+
+        held = limiter.try_acquire()
+        tasks = [asyncio.create_task(work()) for _ in range(8000)]
+        await clock.settle(1)
+        assert (limiter.waiting, done) == (8000, 0)
+        held.release()
+        await clock.settle()
+        assert (limiter.waiting, done) == (0, 8000)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert_idle(limiter)
+
+
+def test_settling_says_so_where_there_is_no_end() -> None:
+    clock = ManualClock(5)
+    limiter = SemaphoreLimiter(1, clock=clock)
+
+    async def take_for_ever() -> None:
+        while True:
+            async with limiter.acquire():
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(take_for_ever()) for _ in range(2)]
+        with pytest.raises(RuntimeError, match=r"^settle\(\) finds no end: after 200000 turns"):
+            await clock.settle(1)
+        for task in tasks:
+            task.cancel()
+
+    asyncio.run(main())
+    assert_idle(limiter)
+
+
+def test_settling_does_not_wait_for_a_loop_that_is_blocked() -> None:
+    clock = ManualClock()
+    limiter = SemaphoreLimiter(1, clock=clock)
+    held = limiter.try_acquire()
+    go_on = threading.Event()
+
+    async def elsewhere() -> None:
+        wait = asyncio.ensure_future(limiter.acquire())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        go_on.wait(20)
+        (await wait).release()
+
+    thread = threading.Thread(target=asyncio.run, args=(elsewhere(),))
+    thread.start()
+    while not limiter.waiting:
+        time.sleep(0.001)
+
+    async def main() -> None:
+        assert isinstance(held, Permit)
+        held.release()
+        await clock.settle(0.01)
+        assert limiter.in_flight == 1
+
+    asyncio.run(main())
+    go_on.set()
+    thread.join()
+    assert_idle(limiter)
 
 
 def test_who_waits_goes_on_when_the_clock_of_the_system_is_back() -> None:

@@ -7,7 +7,11 @@ from typing import Protocol
 
 from sluicegate import _core
 
-_MOST_TURNS = 1000
+_MOST_TURNS = 200_000
+_TURNS_FOR_OTHERS = 1000
+# A wake-up takes one turn of the loop to reach its task and one to run it, and what runs may yield
+# once before it makes room for the next.
+_QUIET_TURNS = 3
 
 
 class Clock(Protocol):
@@ -33,11 +37,16 @@ class ManualClock(_core.ManualClock):
     async def settle(self, seconds: float = 0.0, /) -> None:
         """Advance, and let the tasks of this loop run that are woken on the way, each in its time.
 
-        What waits for a limiter, a bucket or a queue on this clock is woken. `asyncio.sleep()` and
-        `asyncio.timeout()` keep real time, and do not hear of it.
+        What waits for a limiter, a bucket or a queue on this clock is woken, and so is whoever
+        that makes room for, until nobody is left who was answered and has not run.
+        `asyncio.sleep()` and `asyncio.timeout()` keep real time, and do not hear of it.
 
         Args:
             seconds: As in `advance()`.
+
+        Raises:
+            RuntimeError: If there is no end of it: after 200,000 turns of the loop in which no time
+                passes, such as where tasks take the same permit in turn for ever.
         """
         target = self._target(seconds)
         self._step(self._target(0))  # what is due already
@@ -47,11 +56,17 @@ class ManualClock(_core.ManualClock):
         await self._let_run()
 
     async def _let_run(self) -> None:
-        # A wake-up takes one turn of the loop to reach its task and one to run it. Those who
-        # were answered on other loops and threads run on their own, so that there is an end.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        for _ in range(_MOST_TURNS):
-            if not self._has_unclaimed():
-                break
+        quiet = 0
+        for turn in range(_MOST_TURNS):
             await asyncio.sleep(0)
+            # Those who were answered on other loops and threads run on their own, and may be
+            # blocked there: they are not waited for without bound.
+            is_busy = self._has_unclaimed(here=turn >= _TURNS_FOR_OTHERS)
+            quiet = 0 if is_busy else quiet + 1
+            if quiet == _QUIET_TURNS:
+                return
+        msg = (
+            f"settle() finds no end: after {_MOST_TURNS} turns of the event loop, in which no time "
+            f"passed, somebody is still to be answered; at {self.now()} s"
+        )
+        raise RuntimeError(msg)

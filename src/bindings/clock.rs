@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::default_clock::{self, Replacement};
 use super::given::Given;
-use super::waiter::{Station, insist};
+use super::waiter::{self, Station, insist};
 use super::{config, exit};
 use crate::primitives::Time;
 
@@ -251,9 +251,11 @@ impl ManualClock {
         Ok(self.time.now() >= target)
     }
 
-    /// Whether somebody was answered on this clock who has not run since.
-    fn _has_unclaimed(&self) -> bool {
-        self.time.stations().iter().any(|kept| kept.station.has_unclaimed())
+    /// Whether somebody was answered on this clock who has not run since, anywhere or here.
+    #[pyo3(signature = (*, here))]
+    fn _has_unclaimed(&self, py: Python<'_>, here: bool) -> PyResult<bool> {
+        let home = if here { Some(waiter::home(py)?) } else { None };
+        Ok(self.time.stations().iter().any(|kept| kept.station.has_unclaimed(home)))
     }
 
     fn __repr__(&self) -> String {

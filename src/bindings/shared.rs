@@ -377,8 +377,8 @@ impl<P: Hosted> Station for Shared<P> {
         self.state.lock().waits(home)
     }
 
-    fn has_unclaimed(&self) -> bool {
-        self.state.lock().has_unclaimed()
+    fn has_unclaimed(&self, home: Option<Home>) -> bool {
+        self.state.lock().has_unclaimed(home)
     }
 
     fn next_expiry(&self) -> Option<Time> {

@@ -32,7 +32,7 @@ pub(crate) trait Station: Send + Sync {
     /// Whether the ticket goes on waiting, with this to wake it.
     fn renew(&self, ticket: Ticket, waiter: Waiter) -> bool;
     fn waits(&self, home: Home) -> bool;
-    fn has_unclaimed(&self) -> bool;
+    fn has_unclaimed(&self, home: Option<Home>) -> bool;
     fn next_expiry(&self) -> Option<Time>;
     /// [`next_expiry`](Self::next_expiry) as of the last call, without the lock:
     /// for threads that are not attached.

@@ -497,8 +497,8 @@ impl<W> Waitable<W> for TokenBucket<W> {
         self.turns.waits(home)
     }
 
-    fn has_unclaimed(&self) -> bool {
-        self.turns.has_unclaimed()
+    fn has_unclaimed(&self, home: Option<Home>) -> bool {
+        self.turns.has_unclaimed(home)
     }
 
     fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>

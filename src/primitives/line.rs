@@ -197,9 +197,10 @@ impl<W> Line<W> {
         self.waiting > 0 && self.lanes.is_ready(criticality)
     }
 
-    /// Whether a signal is out that has not been answered.
-    pub(crate) fn has_unclaimed(&self) -> bool {
-        self.entries.iter().any(|(_, entry)| entry.state != State::Waiting)
+    /// Whether a signal is out, to `home` or anywhere, that has not been answered.
+    pub(crate) fn has_unclaimed(&self, home: Option<Home>) -> bool {
+        let mut entries = self.entries.iter().filter(|(_, entry)| entry.state != State::Waiting);
+        entries.any(|(_, entry)| home.is_none_or(|home| self.lanes.is(entry.home, home)))
     }
 
     pub(crate) fn oldest_wait(&self, now: Time) -> Duration {

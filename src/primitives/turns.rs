@@ -228,8 +228,8 @@ impl<R: Room, W> Turns<R, W> {
         self.line.waits(home)
     }
 
-    pub(crate) fn has_unclaimed(&self) -> bool {
-        self.line.has_unclaimed()
+    pub(crate) fn has_unclaimed(&self, home: Option<Home>) -> bool {
+        self.line.has_unclaimed(home)
     }
 
     pub(crate) fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>

@@ -41,8 +41,9 @@ pub trait Waitable<W> {
     /// Whether an expiry may concern somebody at `home`.
     fn waits(&self, home: Home) -> bool;
 
-    /// Whether somebody was granted or refused and has not come to hear it.
-    fn has_unclaimed(&self) -> bool;
+    /// Whether somebody at `home`, or anywhere, was granted or refused and has not come to hear
+    /// it.
+    fn has_unclaimed(&self, home: Option<Home>) -> bool;
 
     /// What the waiters are woken with.
     fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>

@@ -41,8 +41,8 @@ macro_rules! waits_at_semaphore {
                 self.semaphore.waits(home)
             }
 
-            fn has_unclaimed(&self) -> bool {
-                self.semaphore.has_unclaimed()
+            fn has_unclaimed(&self, home: Option<Home>) -> bool {
+                self.semaphore.has_unclaimed(home)
             }
 
             fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>

@@ -290,7 +290,7 @@ impl Pair {
         assert!(self.bucket.tokens(self.now()) >= self.bucket.burst());
         assert_eq!(self.bucket.waiting(), 0);
         assert_eq!(self.bucket.next_expiry(), None);
-        assert!(!self.bucket.has_unclaimed());
+        assert!(!self.bucket.has_unclaimed(None));
     }
 }
 
@@ -608,5 +608,5 @@ fn a_reset_gives_unclaimed_grants_up_and_keeps_the_rest() {
     let _ = bucket.reset();
     assert_eq!(bucket.claim(at_millis(1_000), ticket).0, Taking::Refused(Reason::Closed));
     assert_eq!(bucket.tokens(at_millis(1_000)).to_bits(), 1.0_f64.to_bits());
-    assert!(!bucket.has_unclaimed());
+    assert!(!bucket.has_unclaimed(None));
 }

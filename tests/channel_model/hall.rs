@@ -432,7 +432,7 @@ impl Hall {
             self.gone.push((waiter.ticket, matches!(waiter.want, Want::Item)));
         }
         assert_eq!((self.channel.takers(), self.channel.putters()), (0, 0));
-        assert!(!self.channel.has_unclaimed());
+        assert!(!self.channel.has_unclaimed(None));
         assert_eq!(self.channel.queue().depth(), self.channel.queue().len());
         if keeps_items {
             return;
@@ -508,7 +508,7 @@ impl Hall {
         }
         assert!(self.inside.is_empty());
         assert_eq!((self.channel.takers(), self.channel.putters()), (0, 0));
-        assert!(!self.channel.has_unclaimed());
+        assert!(!self.channel.has_unclaimed(None));
         assert_eq!(self.channel.next_expiry(), None);
         assert!((0..4).all(|home| !self.channel.waits(Home(home))));
         assert_eq!(self.channel.waiters().count(), 0);

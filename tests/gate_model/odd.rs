@@ -92,7 +92,7 @@ pub fn play(config: &GateConfig, steps: &[(u64, OddStep)]) {
     }
     let _: Wakes<usize> = gate.set_dry_run(Time::MAX, false);
     assert_eq!((gate.in_flight(), gate.waiting(), gate.next_expiry()), (0, 0, None));
-    assert!(!gate.has_unclaimed());
+    assert!(!gate.has_unclaimed(None));
 }
 
 /// All who were, are given back or are at work.

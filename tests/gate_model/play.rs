@@ -700,7 +700,7 @@ impl Play {
         assert!(self.drains.is_empty(), "somebody waits for the end for ever");
         assert_eq!(self.gate.waiting(), 0);
         assert_eq!(self.gate.in_flight(), 0);
-        assert!(!self.gate.has_unclaimed());
+        assert!(!self.gate.has_unclaimed(None));
         assert!((0..HOMES).all(|home| !self.gate.waits(Home(home))));
         self.unreached.clear();
         self.check();

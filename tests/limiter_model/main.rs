@@ -227,7 +227,7 @@ impl Pair {
         assert_eq!(self.limiter.in_flight(), 0);
         assert_eq!(self.limiter.waiting(), 0);
         assert_eq!(self.limiter.next_expiry(), None);
-        assert!(!self.limiter.has_unclaimed());
+        assert!(!self.limiter.has_unclaimed(None));
     }
 }
 

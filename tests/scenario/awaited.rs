@@ -174,7 +174,7 @@ impl<S: Awaited> Subject for OnLoops<S> {
     fn end(mut self, now: Time) -> Played {
         self.loops.cancel_all(&mut self.subject, now)?;
         self.subject.end(&mut self.loops, now)?;
-        if self.subject.primitive().has_unclaimed() {
+        if self.subject.primitive().has_unclaimed(None) {
             return Err("after the last step somebody has not heard what came".into());
         }
         Ok(())

@@ -179,7 +179,7 @@ class OnLoops(Subject):
                 self.finish_step()
         self.close_tasks()
         self.give_back()
-        if self.clock._has_unclaimed():
+        if self.clock._has_unclaimed(here=False):
             raise ScenarioError("after the last step somebody has not heard what came")
 
     def close(self) -> None:

@@ -154,12 +154,13 @@ impl<W> Waitable<W> for Gate<W> {
             || self.drains.iter().any(|drain| drain.home == home)
     }
 
-    fn has_unclaimed(&self) -> bool {
+    fn has_unclaimed(&self, home: Option<Home>) -> bool {
+        let is_there = |at: Home| home.is_none_or(|home| home == at);
         let is_unclaimed = |seat: &Seat<W>| {
             matches!(seat.state, State::Granted(..) | State::Refused(_) | State::Aside(_))
         };
-        self.seats.iter().any(|(_, seat)| is_unclaimed(seat))
-            || self.drains.iter().any(|drain| drain.waiter.is_none())
+        self.seats.iter().any(|(_, seat)| is_unclaimed(seat) && is_there(seat.home))
+            || self.drains.iter().any(|drain| drain.waiter.is_none() && is_there(drain.home))
     }
 
     fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>

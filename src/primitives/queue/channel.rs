@@ -645,8 +645,8 @@ impl<T, W> Waitable<W> for Channel<T, W> {
         is_needed || self.takers.waits(home) || self.putters.waits(home)
     }
 
-    fn has_unclaimed(&self) -> bool {
-        self.takers.has_unclaimed() || self.putters.has_unclaimed()
+    fn has_unclaimed(&self, home: Option<Home>) -> bool {
+        self.takers.has_unclaimed(home) || self.putters.has_unclaimed(home)
     }
 
     fn waiters<'a>(&'a self) -> impl Iterator<Item = &'a W>

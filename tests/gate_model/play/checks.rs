@@ -199,7 +199,7 @@ impl Play {
             assert!(self.gate.waits(Home(waiter.asked.home)));
         }
         if waiting < self.waiters.len() {
-            assert!(self.gate.has_unclaimed());
+            assert!(self.gate.has_unclaimed(None));
         }
     }
 
