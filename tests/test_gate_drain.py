@@ -275,6 +275,61 @@ def test_a_drain_that_nobody_knows_goes_with_its_gate() -> None:
     assert messages == ["Task was destroyed but it is pending!"]
 
 
+def test_under_the_kill_switch_a_drain_waits_for_what_runs() -> None:
+    run(
+        """
+        import asyncio, os
+        os.environ["SLUICEGATE_DISABLED"] = "1"
+        from sluicegate import Gate, Outcome, TokenBucket
+        from sluicegate.testing import assert_idle
+
+        async def main(**options):
+            gate, part = Gate(1, max_waiting=0, **options), Gate(1, **options)
+            held = [gate.try_acquire(), gate.try_acquire(5), await gate.acquire(deadline=0)]
+            held.append(await gate.acquire(inner=part))
+            assert await gate.drain(timeout=0) is False
+            assert gate.closed
+            held.append(await gate.acquire())  # nobody is rejected
+            drains = [asyncio.ensure_future(each.drain()) for each in (gate, gate, part)]
+            for permit in held:
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                assert not any(drain.done() for drain in drains[:2])
+                assert drains[2].done() == (permit is held[-1])
+                permit.release()
+                permit.release()
+            assert await asyncio.gather(*drains) == [True] * 3
+            snapshot = gate.snapshot()
+            assert (snapshot.admitted, snapshot.outcomes) == (5, {Outcome.SUCCESS: 5})
+            assert snapshot.stray_releases == 5
+            async with gate.acquire():
+                assert await asyncio.to_thread(gate.drain_sync, 0.01) is False
+            assert await asyncio.to_thread(gate.drain_sync) is True
+            assert_idle(gate, part)
+
+        asyncio.run(main())
+        asyncio.run(main(rate=TokenBucket(1e-6, burst=5)))
+        asyncio.run(main(dry_run=True))
+        gate = Gate(1)
+        held = gate.try_acquire(), gate.try_acquire()
+        if os.fork() == 0:
+            # What runs in the parent does not run here.
+            try:
+                assert gate.drain_sync(0)
+                held[1].release()
+                assert gate.drain_sync(0)
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        assert not gate.drain_sync(0)
+        for permit in held:
+            permit.release()
+        assert gate.drain_sync(0)
+        """
+    )
+
+
 def test_an_interrupt_ends_a_drain_in_the_main_thread() -> None:
     run(
         """

@@ -459,6 +459,9 @@ class Gate:
     def drain(self, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Close it, and wait until nothing is in flight; whether that is so in time.
 
+        Under `SLUICEGATE_DISABLED` a closed gate goes on admitting everybody: then it is whether
+        nothing was in flight at one moment. In a dry run it waits for what really runs.
+
         Args:
             timeout: For how many seconds to wait, from 0 to 3600; `None` is without bound.
 

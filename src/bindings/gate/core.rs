@@ -29,7 +29,7 @@ pub(crate) type Core = Shared<Primitive<Waiter>>;
 pub(crate) struct Around {
     pub(crate) rate: Option<Py<TokenBucket>>,
     pub(crate) classify: Option<Py<PyAny>>,
-    /// Whether it admits everybody and counts nothing but that.
+    /// Whether it admits everybody.
     pub(crate) is_disabled: bool,
     pub(crate) pressures: Pressures,
 }
@@ -213,7 +213,7 @@ impl Shared<Primitive<Waiter>> {
             py,
             |state, now| {
                 let right = if has_rate { None } else { state.admit(now, ask, &mut ()) };
-                right.or_else(|| is_disabled.then(|| state.admit_uncounted())).map(admitted)
+                right.or_else(|| is_disabled.then(|| state.admit_uncounted(now))).map(admitted)
             },
             |state, now| {
                 // Closed is closed.

@@ -250,10 +250,10 @@ impl<W> Gate<W> {
         (answer, wakes)
     }
 
-    /// Admits and counts nothing but that.
-    pub fn admit_uncounted(&mut self) -> Permit {
-        self.admitted += 1;
-        Permit::empty(self.epoch.wrapping_sub(1), self.now)
+    /// Admits whatever there is, and counts nothing but that, how it ends, and who is at work.
+    pub fn admit_uncounted(&mut self, now: Time) -> Permit {
+        self.tick(now);
+        self.pass(None)
     }
 
     /// Admits now, or joins the line with `waiter`, which is taken only then: what is left
@@ -567,8 +567,8 @@ impl<W> Gate<W> {
         self.seats.is_empty() && self.drains.is_empty() && self.departures.is_empty()
     }
 
-    /// Whether nothing is at work, nor about to be; in a dry run in truth, and not of what
-    /// would be.
+    /// Whether nothing is at work, nor about to be, whatever is counted as in flight: in a dry
+    /// run that is what would be.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.held == 0 && self.seats.oldest_grant().is_none()

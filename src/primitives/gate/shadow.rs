@@ -117,7 +117,7 @@ impl<W> Gate<W> {
     }
 
     /// A permit that occupies nothing itself.
-    fn pass(&mut self, shadow: Option<Ticket>) -> Permit {
+    pub(super) fn pass(&mut self, shadow: Option<Ticket>) -> Permit {
         self.admitted += 1;
         self.held += 1;
         Permit { shadow: Some(shadow.unwrap_or(NOBODY)), ..Permit::empty(self.epoch, self.now) }
