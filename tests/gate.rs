@@ -377,6 +377,57 @@ fn who_waits_for_the_end_and_is_not_reached_is_told_later() {
 }
 
 #[test]
+fn who_is_let_in_uncounted_is_waited_for() {
+    let mut gate = gate(1.0);
+    let permits: Vec<Permit> = (0..3).map(|_| gate.admit_uncounted(at(0))).collect();
+    assert_eq!((gate.in_flight(), gate.is_idle()), (0, false));
+    let drain = gate.join_drain(at(0), HERE, None, &mut Some(2)).expect("three run");
+    let mut woken = Vec::new();
+    for permit in permits {
+        assert_eq!((gate.claim_drain(at(1), drain).0, woken.len()), (None, 0));
+        woken = done(&mut gate, at(1), permit);
+    }
+    assert_eq!((woken, gate.claim_drain(at(1), drain).0), (vec![2], Some(true)));
+    let permit = gate.admit_uncounted(at(2));
+    let _ = gate.reset();
+    assert!(gate.is_idle(), "nothing of the parent runs in the child of a fork");
+    let next = gate.admit_uncounted(at(2));
+    assert!(done(&mut gate, at(2), permit).is_empty());
+    assert!(!gate.is_idle());
+    assert!(!gate.annul_paid(at(3), next).0, "nothing was paid");
+    assert!(gate.is_idle());
+}
+
+#[test]
+fn who_is_called_to_look_goes_on_waiting() {
+    let mut gate = gate(1.0);
+    let permit = enter(&mut gate, at(0), &critical());
+    let tickets = [1, 2].map(|waiter| wait(&mut gate, at(1), &critical(), waiter));
+    let called: Vec<u32> = gate.call_all(at(3)).into_iter().map(|wake| wake.waiter).collect();
+    assert_eq!((called, gate.waiting()), (vec![1, 2], 2));
+    assert!(gate.call_all(at(3)).is_empty(), "they are on their way");
+    assert!(matches!(gate.claim(at(3), tickets[0]).0, GateClaim::Waiting));
+    assert_eq!(gate.renew(tickets[0], 3), Ok(None));
+    // One who has not come yet is granted it all the same.
+    assert!(gate.cancel(at(4), tickets[0]).is_empty());
+    assert!(done(&mut gate, at(4), permit).is_empty());
+    assert_eq!(gate.renew(tickets[1], 4), Err(4));
+    assert!(matches!(gate.claim(at(4), tickets[1]).0, GateClaim::Admitted(_)));
+}
+
+#[test]
+fn only_a_closed_gate_rejects_who_waits_elsewhere() {
+    let mut gate = gate(1.0);
+    let _permit = enter(&mut gate, at(0), &critical());
+    assert!(gate.reject_if_closed(at(1), Criticality::Sheddable).is_none());
+    let _ = gate.close(at(2));
+    let rejection = gate.reject_if_closed(at(3), Criticality::Sheddable).expect("it is closed");
+    assert_eq!((rejection.reason, rejection.retry_after), (Reason::Closed, None));
+    assert_eq!(rejection.criticality, Criticality::Sheddable);
+    assert_eq!(gate.snapshot(at(3)).rejected[Reason::Closed.index()], 1);
+}
+
+#[test]
 fn who_waits_for_the_end_and_is_not_reached_at_his_bound_is_told_later() {
     let mut gate = gate(1.0);
     let _permit = enter(&mut gate, at(0), &critical());

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from event_loops import KINDS, run_on
-from sluicegate import Gate, ManualClock, Permit, Reason, Rejected, Rejection
+from sluicegate import Gate, ManualClock, Permit, Reason, Rejected, Rejection, TokenBucket
 from sluicegate.testing import assert_idle
 from subprocesses import run
 
@@ -67,6 +67,140 @@ def test_close_rejects_all_and_lets_go_on_what_is_in_flight() -> None:
     assert gate.snapshot().rejected == {Reason.CLOSED: 53}
     assert gate.snapshot().closed
     assert_idle(gate)
+
+
+# Who waits for an inner gate
+
+
+async def closed_by(gate: Gate, *waits: Any) -> None:
+    for wait in waits:
+        with pytest.raises(Rejected) as raised:
+            await wait
+        rejection = raised.value.rejection
+        assert (rejection.reason, rejection.gate) == (Reason.CLOSED, gate.name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_drained", [False, True])
+def test_close_rejects_who_waits_for_an_inner_gate(kind: str, is_drained: bool) -> None:
+    clock = ManualClock()
+    rates = [TokenBucket(1e-6, burst=50, clock=clock) for _ in range(2)]
+    gate = Gate(20, rate=rates[0], clock=clock)
+    part = Gate(1, max_wait=3600, rate=rates[1], clock=clock)
+    other = Gate(20, clock=clock)
+
+    async def main() -> None:
+        with take(part):
+            waits = [asyncio.ensure_future(gate.acquire(inner=part)) for _ in range(10)]
+            waits += [
+                asyncio.ensure_future(asyncio.to_thread(gate.acquire_sync, inner=part))
+                for _ in range(2)
+            ]
+            stay = [
+                asyncio.ensure_future(wish)
+                for wish in (part.acquire(), other.acquire(inner=part), part.acquire())
+            ]
+            await turns()
+            await asyncio.to_thread(until, lambda: part.waiting == 15)
+            if is_drained:
+                assert await gate.drain() is True
+            else:
+                gate.close()
+            await closed_by(gate, *waits)
+            await turns()
+            assert part.waiting == 3
+            assert not any(wait.done() for wait in stay)
+            assert not part.closed
+            # And who comes later and would have to wait.
+            await closed_by(gate, gate.acquire(inner=part))
+            await closed_by(gate, asyncio.to_thread(gate.acquire_sync, inner=part))
+        for wait in stay:
+            (await wait).release()
+
+    run_on(kind, main())
+    assert gate.snapshot().rejected == {Reason.CLOSED: 14}
+    assert part.snapshot().rejected == {}
+    assert [round(rate.snapshot().tokens) for rate in rates] == [50, 46]
+    assert_idle(gate, part, other)
+
+
+def test_who_waits_for_an_inner_gate_on_another_loop_is_rejected_too() -> None:
+    gate, part = Gate(1), Gate(1, max_wait=3600)
+    held = take(part)
+    answers: list[Any] = []
+
+    async def elsewhere() -> None:
+        await closed_by(gate, gate.acquire(inner=part))
+        answers.append(True)
+
+    threads = [threading.Thread(target=asyncio.run, args=(elsewhere(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: part.waiting == 3)
+    gate.close()
+    for thread in threads:
+        thread.join(20)
+    assert answers == [True] * 3
+    held.release()
+    assert_idle(gate, part)
+
+
+@pytest.mark.parametrize("has_waited", [False, True])
+def test_who_is_about_to_wait_for_an_inner_gate_is_rejected_too(has_waited: bool) -> None:
+    """It is closed when he has no future yet, or came to look and has no other one yet."""
+    clock = ManualClock()
+    gates = [Gate(1, clock=clock) for _ in range(2)]
+    part = Gate(1, max_wait=3600, clock=clock)
+
+    class Loop(asyncio.SelectorEventLoop):
+        is_armed = False
+
+        def create_future(self) -> asyncio.Future[Any]:
+            if self.is_armed:
+                self.is_armed = False
+                gates[0].close()
+            return super().create_future()
+
+    event_loop = Loop()
+
+    async def main() -> None:
+        with take(part):
+            event_loop.is_armed = not has_waited
+            waits = [asyncio.ensure_future(gate.acquire(inner=part)) for gate in gates]
+            await turns()
+            if has_waited:
+                assert part.waiting == 2
+                # All who wait there are called to look.
+                gates[1].close()
+                event_loop.is_armed = True
+                await turns()
+            assert (event_loop.is_armed, waits[0].done()) == (False, True)
+            await closed_by(gates[0], waits[0])
+            if has_waited:
+                await closed_by(gates[1], waits[1])
+        if not has_waited:
+            (await waits[1]).release()
+
+    event_loop.run_until_complete(main())
+    event_loop.close()
+    assert_idle(*gates, part)
+
+
+def test_who_waits_for_an_inner_gate_and_is_cancelled_first_is_not_counted() -> None:
+    gate, part = Gate(1, clock=ManualClock()), Gate(1, max_wait=3600, clock=ManualClock())
+
+    async def main() -> None:
+        with take(part):
+            wait = asyncio.ensure_future(gate.acquire(inner=part))
+            await turns()
+            gate.close()
+            wait.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await wait
+
+    asyncio.run(main())
+    assert gate.snapshot().rejected == {}
+    assert_idle(gate, part)
 
 
 @pytest.mark.parametrize("kind", KINDS)

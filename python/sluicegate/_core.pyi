@@ -454,7 +454,10 @@ class Gate:
         """
 
     def close(self) -> None:
-        """Reject all who wait and whoever comes; what is in flight goes on."""
+        """Reject all who wait and whoever comes; what is in flight goes on.
+
+        So is rejected who waits for an `inner` gate, and would be asked here after that.
+        """
 
     def drain(self, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         """Close it, and wait until nothing is in flight; whether that is so in time.

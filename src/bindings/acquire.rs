@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pyo3::exceptions::PyRuntimeWarning;
@@ -5,7 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::gate::Gate;
+use super::gate::{Core as GateCore, Gate};
 use super::limiter::BaseLimiter;
 use super::operation::Operation;
 use super::permit::{self, Permit};
@@ -108,7 +109,7 @@ impl std::ops::Deref for Limiter {
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Base(limiter) => limiter.get().core(),
-            Self::Gate(gate) => gate.get().core(),
+            Self::Gate(gate) => &**gate.get().core(),
         }
     }
 }
@@ -217,6 +218,8 @@ impl Quest for Wish<'_> {
 
     fn join(&self, py: Python<'_>, home: Home, waiter: Waiter) -> PyResult<Joined<Right>> {
         if let Some(inner) = self.pending() {
+            self.refuse_if_shut(py)?;
+            self.note_inner(inner);
             let mut asked = inner.asked;
             asked.ask.home = Some(home);
             return match inner.limiter.join(py, &asked, self.operation, waiter)? {
@@ -224,7 +227,14 @@ impl Quest for Wish<'_> {
                     let right = self.go_on(py, inner, right)?;
                     Ok(right.map_or(Joined::Again, Joined::Gained))
                 }
-                Admission::Waiting(ticket) => Ok(Joined::Waiting(ticket)),
+                Admission::Waiting(ticket) => {
+                    // It was closed meanwhile, perhaps before anybody knew of this wait.
+                    if let Err(error) = self.refuse_if_shut(py) {
+                        inner.limiter.cancel(py, ticket)?;
+                        return Err(error);
+                    }
+                    Ok(Joined::Waiting(ticket))
+                }
                 Admission::Rejected(refusal) => {
                     Err(inner.limiter.refused(py, &inner.asked, self.operation, refusal))
                 }
@@ -246,7 +256,10 @@ impl Quest for Wish<'_> {
                     let right = self.go_on(py, inner, right)?;
                     Ok(right.map_or(Claimed::Again, Claimed::Gained))
                 }
-                Claim::Waiting => Ok(Claimed::Waiting),
+                Claim::Waiting => {
+                    self.refuse_if_shut(py)?;
+                    Ok(Claimed::Waiting)
+                }
                 Claim::Rejected(refusal) => {
                     Err(inner.limiter.refused(py, &inner.asked, self.operation, refusal))
                 }
@@ -258,12 +271,38 @@ impl Quest for Wish<'_> {
             Claim::Rejected(refusal) => Err(self.refused(py, refusal)),
         }
     }
+
+    fn renew(&self, ticket: Ticket, waiter: Waiter) -> bool {
+        let is_waiting = self.station().renew(ticket, waiter);
+        // Who had no waiter when it was closed was not called.
+        let is_shut = || self.pending().is_some() && self.gate().is_some_and(|gate| gate.is_shut());
+        is_waiting && !is_shut()
+    }
 }
 
 impl Wish<'_> {
     /// The inner gate, while it has not admitted.
     fn pending(&self) -> Option<&Inner> {
         self.inner.filter(|inner| !inner.right.is_there())
+    }
+
+    /// What is asked after an inner one, if that is a gate.
+    fn gate(&self) -> Option<&Arc<GateCore>> {
+        match self.limiter {
+            Limiter::Gate(gate) => Some(gate.get().core()),
+            Limiter::Base(_) => None,
+        }
+    }
+
+    fn note_inner(&self, inner: &Inner) {
+        if let (Some(gate), Limiter::Gate(part)) = (self.gate(), &inner.limiter) {
+            gate.add_part(part.get().core());
+        }
+    }
+
+    /// Whoever would be rejected after the inner gate need not wait for that.
+    fn refuse_if_shut(&self, py: Python<'_>) -> PyResult<()> {
+        self.gate().map_or(Ok(()), |gate| gate.refuse_if_shut(py, self.asked, self.operation))
     }
 
     /// The inner gate has admitted: asks the other one.

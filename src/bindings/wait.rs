@@ -27,6 +27,10 @@ pub(crate) trait Quest {
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Self::Gain>>;
     fn join(&self, py: Python<'_>, home: Home, waiter: Waiter) -> PyResult<Joined<Self::Gain>>;
     fn claim(&self, py: Python<'_>, ticket: Ticket) -> PyResult<Claimed<Self::Gain>>;
+    /// Whether the ticket goes on waiting, with this to wake it; else it is to be claimed.
+    fn renew(&self, ticket: Ticket, waiter: Waiter) -> bool {
+        self.station().renew(ticket, waiter)
+    }
 }
 
 pub(crate) enum Joined<G> {
@@ -251,7 +255,7 @@ fn claim<'py, Q: Quest + ?Sized>(
         let event_loop = imports::running_loop(py)?
             .ok_or_else(|| PyRuntimeError::new_err("the event loop is gone"))?;
         let (waiter, future) = waiter::task_waiter(&event_loop)?;
-        if quest.station().renew(ticket, waiter)
+        if quest.renew(ticket, waiter)
             && let Some(yielded) = suspend(&future)?
         {
             return Ok(Step::Yield(yielded));
@@ -316,7 +320,7 @@ fn block_for<Q: Quest + ?Sized>(
             Ok(Claimed::Gained(gained)) => return Ok(Some(gained)),
             Ok(Claimed::Again) => return Ok(None),
             Ok(Claimed::Waiting) => {
-                if !station.renew(ticket, Waiter::Thread(parker.clone())) {
+                if !quest.renew(ticket, Waiter::Thread(parker.clone())) {
                     parker.unpark();
                 }
             }

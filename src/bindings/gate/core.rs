@@ -1,6 +1,8 @@
 use std::borrow::Cow;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -32,6 +34,26 @@ pub(crate) struct Around {
     /// Whether it admits everybody.
     pub(crate) is_disabled: bool,
     pub(crate) pressures: Pressures,
+    pub(crate) parts: Parts,
+}
+
+/// The gates at which somebody waits before he asks this one: as its inner ones.
+#[derive(Default)]
+pub(crate) struct Parts(Mutex<Vec<Weak<Core>>>);
+
+impl Parts {
+    fn add(&self, part: &Arc<Core>) {
+        let mut parts = self.0.lock();
+        if !parts.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(part))) {
+            parts.retain(|known| known.strong_count() > 0);
+            parts.push(Arc::downgrade(part));
+        }
+    }
+
+    fn take(&self) -> Vec<Arc<Core>> {
+        let parts = std::mem::take(&mut *self.0.lock());
+        parts.iter().filter_map(Weak::upgrade).collect()
+    }
 }
 
 impl Hosted for Primitive<Waiter> {
@@ -245,6 +267,48 @@ impl Shared<Primitive<Waiter>> {
             Ok(()) => Ok(decided),
             Err(error) => Err(undo(decided).err().unwrap_or(error)),
         }
+    }
+
+    /// Rejects whoever waits for it, or for an inner one and then for it, and whoever comes.
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let mut closed = self.change_surely(py, |state, now| ((), state.close(now))).1;
+        for part in self.listener().parts.take() {
+            let called = part.change_surely(py, |state, now| ((), state.call_all(now))).1;
+            closed = closed.and(called);
+        }
+        closed
+    }
+
+    /// Takes note that somebody is going to wait at an inner gate. If this one is closed once
+    /// he waits he has to see that himself; if it is closed later he is called.
+    pub(crate) fn add_part(&self, part: &Arc<Self>) {
+        self.listener().parts.add(part);
+    }
+
+    /// Whether it rejects whoever comes, since it is closed.
+    pub(crate) fn is_shut(&self) -> bool {
+        !self.listener().is_disabled && self.with(|state| state.is_closed())
+    }
+
+    /// Rejects somebody who waits at an inner gate if this one is closed.
+    ///
+    /// # Errors
+    /// That rejection, or what strikes meanwhile.
+    pub(crate) fn refuse_if_shut(
+        &self,
+        py: Python<'_>,
+        asked: &Asked,
+        operation: &Operation,
+    ) -> PyResult<()> {
+        if !self.is_shut() {
+            return Ok(());
+        }
+        let criticality = asked.ask.criticality;
+        let (refusal, told) = self.change_surely(py, |state, now| {
+            (state.reject_if_closed(now, criticality), Wakes::none())
+        });
+        told?;
+        refusal.map_or(Ok(()), |refusal| Err(self.refused(py, asked, operation, refusal)))
     }
 
     /// A rejection as Python has it.

@@ -41,12 +41,12 @@ impl Quest for Drain {
     }
 
     fn station(&self) -> &dyn Station {
-        self.gate.get().core()
+        &**self.gate.get().core()
     }
 
     fn attempt(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let core = self.gate.get().core();
-        core.change_surely(py, |state, now| ((), state.close(now))).1?;
+        core.close(py)?;
         let is_drained = core.with(|state| state.is_idle());
         if is_drained || self.timeout == Some(Duration::ZERO) {
             return Ok(Some(Self::answer(py, is_drained)));

@@ -12,7 +12,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use self::core::{Around, Core};
+pub(crate) use self::core::Core;
+use self::core::{Around, Parts};
 use drain::Drain;
 use pressures::Pressures;
 
@@ -47,7 +48,7 @@ const MAX_WAITING: &str = "an integer from 0 to 1e9, or None (automatic)";
 const MAX_WAIT: &str = "a number of seconds from 0 to 3600, or None (automatic)";
 
 impl Gate {
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 }
@@ -91,6 +92,7 @@ impl Gate {
             classify: config::hook("classify", classify)?,
             is_disabled: kill_switch::is_on(),
             pressures,
+            parts: Parts::default(),
         };
         let clock = Clock::new(clock)?;
         let name = config::text("name", name)?.unwrap_or_else(|| NAMES.next(py));
@@ -273,7 +275,7 @@ impl Gate {
 
     /// Reject all who wait and whoever comes; what is in flight goes on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.change_surely(py, |state, now| ((), state.close(now))).1
+        self.core.close(py)
     }
 
     /// Close it, and wait until nothing is in flight; whether that is so in time.

@@ -472,6 +472,21 @@ impl<W> Gate<W> {
         wakes
     }
 
+    /// Rejects if it is closed, and decides nothing else: for who waits elsewhere before he
+    /// asks here.
+    pub fn reject_if_closed(&mut self, now: Time, criticality: Criticality) -> Option<Rejection> {
+        self.tick(now);
+        self.is_closed.then(|| self.reject(Reason::Closed, criticality))
+    }
+
+    /// Tells all who wait to come and look; they go on waiting.
+    pub fn call_all(&mut self, now: Time) -> Wakes<W> {
+        let mut wakes = Wakes::none();
+        self.tick(now);
+        self.seats.wake_all(&mut wakes);
+        wakes
+    }
+
     /// What of the rate is to be given back since the last call.
     pub fn take_owed(&mut self) -> f64 {
         std::mem::take(&mut self.owed)

@@ -233,6 +233,12 @@ impl<W> Seats<W> {
         }
     }
 
+    pub(super) fn wake_all(&mut self, wakes: &mut Wakes<W>) {
+        for (key, seat) in &mut self.slab {
+            wakes.extend(seat.wake(key_of(key)));
+        }
+    }
+
     pub(super) fn take_waiters(&mut self) -> Vec<W> {
         self.slab.iter_mut().filter_map(|(_, seat)| seat.waiter.take()).collect()
     }
