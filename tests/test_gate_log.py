@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import re
-from typing import Any
+import weakref
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sluicegate import Criticality, Gate, ManualClock, Permit, Reason
+from sluicegate import Criticality, Gate, ManualClock, Permit, Reason, Rejected
 from sluicegate.testing import assert_idle, rejecting
+from virtual_time import run_in_virtual_time
+
+if TYPE_CHECKING:
+    from virtual_time import VirtualLoop
 
 pytestmark = pytest.mark.timeout(20)
 C = Criticality
@@ -76,6 +83,31 @@ def test_an_episode_of_rejections_is_three_kinds_of_lines(lines: Any) -> None:
         gate.try_acquire()
     assert re.match("WARNING gate 'api' began rejecting: reason=rate", *lines.pop_all())
     assert_idle(gate)
+
+
+def test_the_end_is_told_where_nobody_comes_any_more(lines: Any) -> None:
+    gate = Gate(1, name="api", max_wait=1)
+    known: list[weakref.ref[VirtualLoop]] = []
+
+    async def main(event_loop: VirtualLoop) -> None:
+        known.append(weakref.ref(event_loop))
+        for _ in range(2):
+            with take(gate):
+                waits = [asyncio.ensure_future(gate.acquire()) for _ in range(3)]
+                for wait in waits:
+                    with pytest.raises(Rejected):
+                        await wait
+            assert re.match("WARNING gate 'api' began rejecting: reason=wait", *lines.pop_all())
+            await asyncio.sleep(4.8)
+            assert lines.pop_all() == []
+            await asyncio.sleep(0.3)
+            assert lines.pop_all() == [
+                "INFO gate 'api' stopped rejecting after 0.0s: rejected=3 of 3 (wait 3)"
+            ]
+
+    run_in_virtual_time(main)
+    gc.collect()
+    assert known[0]() is None
 
 
 def test_a_dry_run_says_so(lines: Any) -> None:

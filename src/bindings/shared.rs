@@ -42,6 +42,16 @@ pub(crate) trait Hosted: Waitable<Waiter> + Send + Sized + 'static {
         false
     }
 
+    /// When there may be something to tell by the mere passing of time.
+    fn next_news(&self) -> Option<Time> {
+        None
+    }
+
+    /// When it is to be looked at next.
+    fn next_look(&self) -> Option<Time> {
+        self.next_expiry().into_iter().chain(self.next_news()).min()
+    }
+
     /// Tells it, by calling what the user gave for that.
     fn tell(_shared: &Shared<Self>, _py: Python<'_>) -> PyResult<()> {
         Ok(())
@@ -311,9 +321,18 @@ impl<P: Hosted> Shared<P> {
     fn tell(&self, py: Python<'_>) -> PyResult<()> {
         let has_news = self.has_news.load(Ordering::Relaxed);
         if has_news && self.has_news.swap(false, Ordering::Relaxed) {
-            return P::tell(self, py);
+            let told = P::tell(self, py);
+            // What was due was to tell this.
+            self.note_due(&self.state.lock());
+            return told;
         }
         Ok(())
+    }
+
+    #[inline]
+    fn note_due(&self, state: &P) {
+        let due = state.next_look().unwrap_or(Time::MAX);
+        self.due.store(due.as_nanos(), Ordering::Relaxed);
     }
 
     #[inline]
@@ -338,10 +357,9 @@ impl<P: Hosted> Shared<P> {
         // state, which never goes back.
         let now = now.max(state.latest());
         let result = operation(&mut state, now);
-        let due = state.next_expiry().unwrap_or(Time::MAX);
         let has_news = state.has_news();
+        self.note_due(&state);
         drop(state);
-        self.due.store(due.as_nanos(), Ordering::Relaxed);
         if has_news {
             self.has_news.store(true, Ordering::Relaxed);
         }
@@ -374,7 +392,8 @@ impl<P: Hosted> Station for Shared<P> {
     }
 
     fn waits(&self, home: Home) -> bool {
-        self.state.lock().waits(home)
+        let state = self.state.lock();
+        state.waits(home) || state.next_news().is_some()
     }
 
     fn has_unclaimed(&self, home: Option<Home>) -> bool {
@@ -382,7 +401,7 @@ impl<P: Hosted> Station for Shared<P> {
     }
 
     fn next_expiry(&self) -> Option<Time> {
-        self.state.lock().next_expiry()
+        self.state.lock().next_look()
     }
 
     fn due(&self) -> Time {
@@ -424,13 +443,11 @@ impl<P: Hosted> Station for Shared<P> {
         let unset = self.timers.unset(event_loop);
         let (now, error) = self.clock.now_or_stand_still(py);
         let home = home_of(event_loop.as_unbound());
-        let (waits, wakes) = self.change_quietly(Some(now), |state, now| {
-            let wakes = state.expire(now, Some(home));
-            (state.waits(home), wakes)
-        });
+        let expire = |state: &mut P, now| ((), state.expire(now, Some(home)));
+        let wakes = self.change_quietly(Some(now), expire).1;
         let delivered = deliver(py, self, wakes);
-        let unwatched = if waits { Ok(()) } else { self.timers.unwatch(event_loop) };
         let told = self.tell(py);
+        let unwatched = if self.waits(home) { Ok(()) } else { self.timers.unwatch(event_loop) };
         unset.and(error).and(delivered).and(told).and(unwatched).and(self.check_timers(py))
     }
 

@@ -69,6 +69,10 @@ impl Hosted for Primitive<Waiter> {
         self.is_owing() || Self::has_news(self)
     }
 
+    fn next_news(&self) -> Option<Time> {
+        Self::next_news(self)
+    }
+
     fn tell(shared: &Shared<Self>, py: Python<'_>) -> PyResult<()> {
         let owed = shared.with(Self::take_owed);
         let mut told = give_back(py, shared, owed);

@@ -509,6 +509,14 @@ impl<W> Gate<W> {
         self.refusals.has_news(self.now)
     }
 
+    /// When there may be something to tell of rejections if nothing happens until then: that
+    /// they go on, or have stopped.
+    #[must_use]
+    #[inline]
+    pub fn next_news(&self) -> Option<Time> {
+        self.refusals.next_news()
+    }
+
     /// Whether something of the rate is to be given back.
     #[must_use]
     pub fn is_owing(&self) -> bool {

@@ -74,7 +74,13 @@ impl Refusals {
     /// Whether there is something to tell.
     #[inline]
     pub(super) fn has_news(&self, now: Time) -> bool {
-        self.episodes.next_look().is_some_and(|at| at <= now)
+        self.next_news().is_some_and(|at| at <= now)
+    }
+
+    /// When there may be something to tell.
+    #[inline]
+    pub(super) fn next_news(&self) -> Option<Time> {
+        self.episodes.next_look()
     }
 
     pub(super) fn news(&mut self, now: Time) -> Option<Rejecting> {
