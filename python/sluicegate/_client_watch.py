@@ -103,7 +103,7 @@ class ClientWatch:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         cancelling = task.cancelling()
         self._watching = task
-        if self._is_complete and not self._messages:
+        if self._is_complete and not self.has_left:
             self._listen()
         try:
             return await awaitable

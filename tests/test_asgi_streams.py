@@ -1,0 +1,205 @@
+"""What stays open: websockets and streams, their cap, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from asgi_client import Client, answer_ok, scope_of, turns
+from sluicegate import Gate, Reason, context
+from sluicegate.asgi import LoadSheddingMiddleware, Rule
+from sluicegate.testing import assert_idle, rejecting
+from virtual_time import run_in_virtual_time
+
+if TYPE_CHECKING:
+    from sluicegate import Rejection
+    from sluicegate.asgi import Message, Receive, Scope, Send
+    from virtual_time import VirtualLoop
+
+pytestmark = pytest.mark.timeout(20)
+
+
+def websocket(path: str = "/ws", *, denies: bool = False, **over: Any) -> dict[str, Any]:
+    scope = scope_of(path, **over)
+    del scope["method"]
+    extensions: dict[str, Any] = {"websocket.http.response": {}} if denies else {}
+    return {**scope, "type": "websocket", "extensions": extensions}
+
+
+class Socket(Client):
+    async def receive(self) -> Message:
+        self.reads += 1
+        if self.reads == 1:
+            return {"type": "websocket.connect"}
+        await self._gone.wait()
+        return {"type": "websocket.disconnect", "code": 1005}
+
+
+async def echo(_scope: Scope, receive: Receive, send: Send) -> None:
+    assert (await receive())["type"] == "websocket.connect"
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+def test_websockets_have_a_cap_of_their_own() -> None:
+    async def main() -> None:
+        gate = Gate(1)
+        app = LoadSheddingMiddleware(echo, gate=gate, max_streams=2)
+        sockets = [Socket(app, websocket()) for _ in range(2)]
+        await turns()
+        assert [socket.sent for socket in sockets] == [[{"type": "websocket.accept"}]] * 2
+        assert gate.in_flight == 0
+        refused = Socket(app, websocket())
+        await refused.task
+        assert refused.sent == [{"type": "websocket.close", "code": 1013}]
+        sockets[0].leave()
+        await sockets[0].task
+        third = Socket(app, websocket())
+        await turns()
+        assert third.sent == [{"type": "websocket.accept"}]
+        for socket in (sockets[1], third):
+            socket.leave()
+            await socket.task
+        assert gate.snapshot().admitted == 0
+
+    asyncio.run(main())
+
+
+def test_where_the_server_can_a_websocket_is_refused_by_an_answer() -> None:
+    async def main() -> None:
+        told: list[tuple[Reason, int, float]] = []
+
+        def tell(_scope: Scope, rejection: Rejection) -> None:
+            told.append((rejection.reason, rejection.in_flight, rejection.limit))
+
+        app = LoadSheddingMiddleware(
+            echo, gate=Gate(name="api"), max_streams=1, on_reject=tell, respond=lambda *_: answer_ok
+        )
+        first = Socket(app, websocket())
+        await turns()
+        refused = Socket(app, websocket(denies=True))
+        await refused.task
+        start, body = refused.sent
+        assert start["type"] == "websocket.http.response.start"
+        assert start["status"] == 503
+        assert dict(start["headers"])[b"retry-after"] in {b"1", b"2"}
+        assert body["type"] == "websocket.http.response.body"
+        assert body["body"].startswith(b'{"error":"overloaded"')
+        assert told == [(Reason.STREAMS, 1, 1.0)]
+        first.leave()
+        await first.task
+
+    asyncio.run(main())
+
+
+def test_a_stream_takes_no_permit_and_is_no_sample() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(gate.in_flight)
+        seen.append(context.current().criticality)
+        await answer_ok(scope, receive, send)
+
+    async def main() -> None:
+        with rejecting(gate):
+            client = Client(middleware, scope_of("/events", headers={"x-criticality": "sheddable"}))
+            assert await client.answer() == 200
+            assert await Client(middleware, scope_of("/other")).answer() == 503
+
+    seen: list[Any] = []
+    gate = Gate(1)
+    middleware = LoadSheddingMiddleware(app, gate=gate, rules=[Rule("/events", stream=True)])
+    asyncio.run(main())
+    assert seen == [0, 0]
+    assert gate.snapshot().service_mean == 0
+    assert_idle(gate)
+
+
+def test_a_stream_over_the_cap_is_refused() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await go.wait()
+            await answer_ok(scope, receive, send)
+
+        rules = [Rule("/events", stream=True)]
+        middleware = LoadSheddingMiddleware(app, gate=Gate(), rules=rules, max_streams=1)
+        first = Client(middleware, scope_of("/events"))
+        await turns()
+        assert await Client(middleware, scope_of("/events")).answer() == 503
+        go.set()
+        assert await first.answer() == 200
+        assert await Client(middleware, scope_of("/events")).answer() == 200
+
+    asyncio.run(main())
+
+
+def run_to_its_end(app: Any, scope: Scope, kind: type[Client], rule: Rule) -> tuple[float, Client]:
+    found: list[tuple[float, Client]] = []
+
+    async def main(loop: VirtualLoop) -> None:
+        middleware = LoadSheddingMiddleware(app, gate=Gate(), rules=[rule], max_streams=1)
+        for _ in range(2):
+            begun = loop.time()
+            client = kind(middleware, scope)
+            await client.task
+            found.append((loop.time() - begun, client))
+
+    run_in_virtual_time(main)
+    return found[-1]
+
+
+def test_a_stream_is_ended_after_its_lifetime() -> None:
+    async def events(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await asyncio.sleep(1)
+
+    rule = Rule("/events", stream=True, max_lifetime=2.5)
+    seconds, client = run_to_its_end(events, scope_of("/events"), Client, rule)
+    assert seconds == pytest.approx(2.5)
+    assert [message.get("more_body") for message in client.sent] == [None, True, True, True, False]
+
+
+def test_a_stream_that_has_not_begun_by_then_is_refused() -> None:
+    async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        await asyncio.sleep(3600)
+
+    rule = Rule("/events", stream=True, max_lifetime=2.5)
+    _, client = run_to_its_end(silent, scope_of("/events"), Client, rule)
+    assert client.status == 503
+
+
+def test_a_stream_that_is_over_by_then_is_left_alone() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer_ok(scope, receive, send)
+        await asyncio.sleep(3600)
+
+    rule = Rule("/events", stream=True, max_lifetime=2.5)
+    seconds, client = run_to_its_end(app, scope_of("/events"), Client, rule)
+    assert seconds == pytest.approx(2.5)
+    assert len(client.sent) == 2
+
+
+def test_a_websocket_is_closed_after_its_lifetime() -> None:
+    rule = Rule("WEBSOCKET /ws", max_lifetime=60)
+    seconds, client = run_to_its_end(echo, websocket(), Socket, rule)
+    assert seconds == pytest.approx(60)
+    assert client.sent == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1001}]
+
+
+def test_a_time_out_of_the_applications_own_is_its_own() -> None:
+    async def main(_loop: VirtualLoop) -> None:
+        async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+            async with asyncio.timeout(1):
+                await asyncio.sleep(3600)
+
+        rules = [Rule("/events", stream=True, max_lifetime=60)]
+        middleware = LoadSheddingMiddleware(app, gate=Gate(), rules=rules)
+        with pytest.raises(TimeoutError):
+            await Client(middleware, scope_of("/events")).task
+
+    run_in_virtual_time(main)
