@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Hold: TypeAlias = Literal["work", "response", "headers"]
 
 _GATEWAY_TIMEOUT = 504
+_LENGTH = len("content-type")
+_EVENT_STREAM = b"text/event-stream"
 
 
 class Answer:
@@ -24,15 +26,19 @@ class Answer:
     what comes after that is the client's time, or work that nobody waits for.
     """
 
-    __slots__ = ("_hold", "_permit", "_scope", "_send", "status")
+    __slots__ = ("_hold", "_is_named", "_permit", "_scope", "_send", "_status")
 
-    def __init__(self, permit: Permit, scope: Scope, send: Send, hold: Hold) -> None:
+    def __init__(
+        self, permit: Permit, scope: Scope, send: Send, hold: Hold, *, is_named: bool
+    ) -> None:
         self._permit: Permit | None = permit
         self._scope = scope
         self._send = send
         self._hold = hold
-        #: The status, once it is sent; 0 before.
-        self.status = 0
+        # Whether a rule has said what kind of work it is.
+        self._is_named = is_named
+        # 0 until one is sent.
+        self._status = 0
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message on, and take note of it."""
@@ -44,7 +50,7 @@ class Answer:
         return self._send(message)
 
     def _note_start(self, message: Message) -> None:
-        self.status = message["status"]
+        self._status = message["status"]
         if self._hold == "headers":
             self.end()
         elif self._permit is not None and _is_event_stream(message):
@@ -61,9 +67,9 @@ class Answer:
         permit, self._permit = self._permit, None
         if permit is None:
             return
-        if permit.operation is None:
-            permit.operation = _operation_of(self._scope)
-        status = self.status
+        if not self._is_named:
+            self._name(permit)
+        status = self._status
         if 0 < status < 400:
             permit.release()
         else:
@@ -74,9 +80,24 @@ class Answer:
         permit, self._permit = self._permit, None
         if permit is None:
             return
-        if permit.operation is None:
-            permit.operation = _operation_of(self._scope)
+        if not self._is_named:
+            self._name(permit)
         permit.__exit__(type(error), error, error.__traceback__)
+
+    def _name(self, permit: Permit) -> None:
+        """Name the work by the route that a framework has found.
+
+        Never by the path, of which there is no end.
+        """
+        scope = self._scope
+        if "route" in scope:
+            template = getattr(scope["route"], "path", None)
+        elif "path_template" in scope:
+            template = scope["path_template"]
+        else:
+            return
+        if isinstance(template, str):
+            permit.operation = f"{scope['method']} {template}"
 
 
 #: The messages that a body is made of.
@@ -85,14 +106,7 @@ _PARTS = frozenset({"http.response.body", "http.response.pathsend", "http.respon
 
 def _is_event_stream(message: Message) -> bool:
     for name, value in message.get("headers", ()):
-        if bytes(name).lower() == b"content-type":
-            return bytes(value).lower().startswith(b"text/event-stream")
+        # In ASGI names are in lower case; not every application knows.
+        if len(name) == _LENGTH and bytes(name).lower() == b"content-type":
+            return bytes(value[: len(_EVENT_STREAM)]).lower() == _EVENT_STREAM
     return False
-
-
-def _operation_of(scope: Scope) -> str | None:
-    """Return the route that a framework has found; never the path, of which there is no end."""
-    template = scope.get("path_template")
-    if template is None:
-        template = getattr(scope.get("route"), "path", None)
-    return f"{scope['method']} {template}" if isinstance(template, str) else None

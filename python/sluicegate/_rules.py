@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from sluicegate._enums import Criticality
 from sluicegate._gate import Gate
@@ -87,6 +88,46 @@ def check_seconds(name: str, value: object) -> None:
         raise ValueError(text)
 
 
+class _Table(NamedTuple):
+    """Rules in the order in which they were given; -1 stands for what comes before all."""
+
+    exact: dict[tuple[str | None, str], tuple[int, Rule]]
+    patterns: list[tuple[int, str | None, re.Pattern[str], Rule]]
+
+
+def _table(rules: object) -> _Table:
+    if not isinstance(rules, Sequence) or isinstance(rules, (str, bytes)):
+        msg = f"rules must be a sequence of Rule or a callable, got {rules!r:.100}"
+        raise TypeError(msg)
+    table = _Table({}, [])
+    for place, rule in enumerate(rules):
+        if not isinstance(rule, Rule):
+            msg = f"rules must hold Rule, got {rule!r:.100}"
+            raise TypeError(msg)
+        method, path = _pattern_of(rule.match)
+        if isinstance(path, str):
+            table.exact.setdefault((method, path), (place, rule))
+        else:
+            table.patterns.append((place, method, path, rule))
+    for path in DEFAULT_EXEMPT:
+        if not any(known == path for _, known in table.exact):
+            # A pattern such as "*" does not name it.
+            table.exact[None, path] = (-1, Rule(path, exempt=True))
+    return table
+
+
+def whole_paths(rules: object) -> dict[str, Rule] | None:
+    """Return the rules by path, if there is nothing else to look at.
+
+    Raises:
+        TypeError: If it is no sequence of rules.
+    """
+    exact, patterns = _table(rules)
+    if patterns or any(method is not None for method, _ in exact):
+        return None
+    return {path: rule for (_, path), (_, rule) in exact.items()}
+
+
 def finder(rules: object) -> Finder:
     """Return what finds the rule for a method and a path.
 
@@ -95,36 +136,17 @@ def finder(rules: object) -> Finder:
     Raises:
         TypeError: If it is no sequence of rules.
     """
-    if not isinstance(rules, Sequence) or isinstance(rules, (str, bytes)):
-        msg = f"rules must be a sequence of Rule or a callable, got {rules!r:.100}"
-        raise TypeError(msg)
-    exact: dict[tuple[str | None, str], tuple[int, Rule]] = {}
-    patterns: list[tuple[int, str | None, re.Pattern[str], Rule]] = []
-    for place, rule in enumerate(rules):
-        if not isinstance(rule, Rule):
-            msg = f"rules must hold Rule, got {rule!r:.100}"
-            raise TypeError(msg)
-        method, path = _pattern_of(rule.match)
-        if isinstance(path, str):
-            exact.setdefault((method, path), (place, rule))
-        else:
-            patterns.append((place, method, path, rule))
-    for path in DEFAULT_EXEMPT:
-        if not any(known == path for _, known in exact):
-            # A pattern such as "*" does not name it.
-            exact[None, path] = (-1, Rule(path, exempt=True))
-    if not patterns and all(method is None for method, _ in exact):
-        # As it mostly is: no rules but for whole paths.
-        by_path = {path: rule for (_, path), (_, rule) in exact.items()}
-        return lambda _method, path: by_path.get(path)
+    exact, patterns = _table(rules)
+    none = (len(exact) + len(patterns), None)
 
     def find(method: str, path: str) -> Rule | None:
         methods: tuple[str | None, ...] = (
             (None, method, "GET") if method == "HEAD" else (None, method)
         )
-        found = min(
+        found: tuple[int, Rule | None] = min(
             (known for known in (exact.get((one, path)) for one in methods) if known),
-            default=(len(rules) + 1, None),
+            key=itemgetter(0),
+            default=none,
         )
         for place, one, pattern, rule in patterns:
             if place > found[0]:

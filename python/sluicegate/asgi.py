@@ -7,6 +7,7 @@ import inspect
 import logging
 from asyncio import get_running_loop
 from contextlib import nullcontext
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sluicegate import _core
@@ -19,7 +20,7 @@ from sluicegate._gate import Gate
 from sluicegate._headers import Headers
 from sluicegate._options import Options, check_options, find_rule, key_of, limiter_of
 from sluicegate._refusal import problem_details, refusal
-from sluicegate._rules import DEFAULT_EXEMPT, Rule
+from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
 from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._streams import Streams, refuse_websocket, run_for
 
@@ -53,6 +54,7 @@ _ATTEMPTS_BEFORE: Final = b"grpc-previous-rpc-attempts"
 # What they are of the first attempt.
 _FIRST: Final = {_ATTEMPT: 1, _ATTEMPTS_BEFORE: 0}
 _LONGEST_NUMBER: Final = 10
+_NAME: Final = itemgetter(0)
 _NO_TERMS: Final = nullcontext()
 _CONNECTION_CLOSE: Final = (b"connection", b"close")
 
@@ -128,6 +130,7 @@ class LoadSheddingMiddleware:
         self._find_rule = find_rule(rules)
         # A callable may look at what only a request has.
         self._is_rule_hidden = callable(rules)
+        self._by_path = None if callable(rules) else whole_paths(rules)
         self._key = key_of(options.get("key"))
         self._headers = options.get("headers") or Headers()
         self._telling = self._headers.names() | {_ATTEMPT, _ATTEMPTS_BEFORE}
@@ -140,6 +143,7 @@ class LoadSheddingMiddleware:
         self._respond = options.get("respond")
         self._degrade = options.get("degrade")
         self._on_reject = options.get("on_reject")
+        self._is_plain = self._key is None and not self._cancels
 
     def __repr__(self) -> str:
         return (
@@ -168,20 +172,42 @@ class LoadSheddingMiddleware:
                 _log.info("%r", self)
             await self.app(scope, receive, send)
             return
-        rule = self._find_rule(scope)
+        # This way most requests go, and each look-up and each frame counts.
+        if self._by_path is not None and not scope.get("root_path"):
+            rule = self._by_path.get(scope["path"])
+        else:
+            rule = self._find_rule(scope)
+        headers = scope["headers"]
+        if (
+            rule is None
+            and self._gate is not None
+            and self._is_plain
+            and kind == "http"
+            and self._telling.isdisjoint(map(_NAME, headers))
+        ):
+            permit = self._gate._begin()  # noqa: SLF001 (of this package)
+            if type(permit) is Permit:
+                answer = Answer(permit, scope, send, self._hold, is_named=False)
+                try:
+                    await self.app(scope, receive, answer.send)
+                except BaseException as error:
+                    answer.fail(error)
+                    raise
+                answer.end()
+            else:
+                await self._go_on(permit, scope, receive, send, None)
+            return
         if rule is not None and rule.exempt and kind == "http":
             await self._run_exempt(scope, receive, send)
             return
-        said = [pair for pair in scope["headers"] if pair[0] in self._telling]
-        if not said and rule is None and self._key is None and kind == "http":
-            await self._serve(scope, receive, send, None, is_retry=False)
-            return
+        said = [pair for pair in headers if pair[0] in self._telling]
         terms, is_retry = self._terms(scope, rule, said)
         with terms:
             if kind == "websocket" or (rule is not None and rule.stream):
                 await self._run_stream(scope, receive, send, rule)
             else:
-                await self._serve(scope, receive, send, rule, is_retry=is_retry)
+                begun = self._begin(rule, is_retry=is_retry)
+                await self._go_on(begun, scope, receive, send, rule)
 
     def _terms(
         self, scope: Scope, rule: Rule | None, said: list[tuple[bytes, bytes]]
@@ -207,45 +233,48 @@ class LoadSheddingMiddleware:
         )
         return cast("AbstractContextManager[object]", terms), is_retry
 
-    async def _serve(
-        self, scope: Scope, receive: Receive, send: Send, rule: Rule | None, *, is_retry: bool
+    def _begin(self, rule: Rule | None, *, is_retry: bool) -> Permit | Rejection | Acquire:
+        gate = self._gate
+        if gate is None:
+            return self.limiter.try_acquire()
+        operation, inner = (None, None) if rule is None else (rule.operation, rule.gate)
+        return gate._begin(operation=operation, inner=inner, retry=is_retry)  # noqa: SLF001
+
+    async def _go_on(
+        self,
+        begun: Permit | Rejection | Acquire,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        rule: Rule | None,
     ) -> None:
-        answer = self._begin(rule, is_retry=is_retry)
-        if not isinstance(answer, Acquire):
-            if answer:
-                await self._run(answer, scope, receive, send)
-            else:
-                await self._refuse(answer, scope, receive, send, rule)
-            return
+        """Run what is admitted, refuse what is refused, and wait first if need be."""
+        if isinstance(begun, Acquire):
+            if _is_asyncio():
+                await self._wait(begun, scope, receive, send, rule)
+                return
+            begun.close()
+            begun = self.limiter.try_acquire()
+        if begun:
+            await self._run(begun, scope, receive, send, rule)
+        else:
+            await self._refuse(begun, scope, receive, send, rule)
+
+    async def _wait(
+        self, wish: Acquire, scope: Scope, receive: Receive, send: Send, rule: Rule | None
+    ) -> None:
         watch = ClientWatch(receive, is_without_body=_is_without_body(scope))
         try:
             try:
-                permit = await watch.wait_for(answer)
+                permit = await watch.wait_for(wish)
             except Rejected as error:
                 await self._refuse(error.rejection, scope, watch.receive, send, rule)
                 return
             # Else nobody is there any more who could be answered.
             if permit is not None:
-                await self._run(permit, scope, watch.receive, send, watch)
+                await self._run(permit, scope, watch.receive, send, rule, watch)
         finally:
             watch.close()
-
-    def _begin(self, rule: Rule | None, *, is_retry: bool) -> Permit | Rejection | Acquire:
-        gate = self._gate
-        if gate is None:
-            return self.limiter.try_acquire()
-        if rule is None and not is_retry:
-            answer = gate._begin()  # noqa: SLF001 (of this package)
-            terms: dict[str, Any] = {}
-        else:
-            terms = {"retry": is_retry}
-            if rule is not None:
-                terms.update(operation=rule.operation, inner=rule.gate)
-            answer = gate._begin(**terms)  # noqa: SLF001
-        if isinstance(answer, Acquire) and not _is_asyncio():
-            answer.close()
-            return gate.try_acquire(**terms)
-        return answer
 
     async def _run(
         self,
@@ -253,9 +282,11 @@ class LoadSheddingMiddleware:
         scope: Scope,
         receive: Receive,
         send: Send,
+        rule: Rule | None,
         watch: ClientWatch | None = None,
     ) -> None:
-        answer = Answer(permit, scope, send, self._hold)
+        is_named = rule is not None and rule.operation is not None
+        answer = Answer(permit, scope, send, self._hold, is_named=is_named)
         try:
             if self._cancels:
                 if watch is None:
