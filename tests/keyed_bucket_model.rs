@@ -3,16 +3,17 @@
 #![allow(clippy::expect_used, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use sluicegate::primitives::{KeyedTokenBucket, Time, TokenAsk};
+use sluicegate::primitives::{KeyedTokenBucket, TakenFromQuota, Time, TokenAsk};
 
 const TOKEN: i128 = 1_000_000_000;
 
 #[derive(Clone, Debug)]
 enum Step {
-    TryTake { key: u8, cost: i64 },
+    TryTake { key: u8, cost: i64, is_told: bool },
     RetryAfter { key: u8, cost: i64 },
     Pass(i64),
     Update { rate: Option<i64>, burst: Option<i64> },
@@ -30,7 +31,8 @@ fn burst() -> impl Strategy<Value = i64> {
 fn step() -> impl Strategy<Value = Step> {
     let rate = prop_oneof![Just(1i64), 1..1_000i64];
     prop_oneof![
-        8 => (0..9u8, cost()).prop_map(|(key, cost)| Step::TryTake { key, cost }),
+        8 => (0..9u8, cost(), any::<bool>())
+            .prop_map(|(key, cost, is_told)| Step::TryTake { key, cost, is_told }),
         2 => (0..9u8, cost()).prop_map(|(key, cost)| Step::RetryAfter { key, cost }),
         4 => prop_oneof![(0..3i64).prop_map(|s| s * 1_000_000_000), 0..2_000_000_000i64]
             .prop_map(Step::Pass),
@@ -123,10 +125,26 @@ impl Model {
         (Some(is_there), is_shared, self.own.len())
     }
 
+    fn bucket(&self, key: u8) -> &Bucket {
+        self.own.get(&key).unwrap_or(&self.shared)
+    }
+
     fn retry_after(&self, key: u8, cost: i128) -> Option<i128> {
-        let bucket = self.own.get(&key).unwrap_or(&self.shared);
-        let missing = (cost - bucket.level).max(0);
+        let missing = (cost - self.bucket(key).level).max(0);
         (cost <= self.burst).then(|| (missing + self.rate - 1) / self.rate)
+    }
+
+    /// What is told after a take.
+    fn quota(&self, key: u8, cost: i128, was_taken: bool) -> TakenFromQuota {
+        let nanos = |nanos| Duration::from_nanos(u64::try_from(nanos).expect("not negative"));
+        let remaining = self.bucket(key).level / TOKEN;
+        TakenFromQuota {
+            retry_after: self.retry_after(key, cost).filter(|_| !was_taken).map(nanos),
+            remaining: remaining as u64,
+            more_after: self.retry_after(key, (remaining + 1) * TOKEN).map(nanos),
+            quota: (self.burst / TOKEN) as u64,
+            window: ((self.burst + self.rate * TOKEN - 1) / (self.rate * TOKEN)) as u64,
+        }
     }
 }
 
@@ -178,9 +196,17 @@ proptest! {
         for step in steps {
             let now = Time::from_nanos(models[0].now as u64);
             match step {
-                Step::TryTake { key, cost } => {
+                Step::TryTake { key, cost, is_told } => {
                     let overflowed = bucket.snapshot().overflowed;
-                    let ours = bucket.try_take(now, &name(key), &ask(cost)).ok();
+                    let taken = if is_told {
+                        bucket.take_from_quota(now, &name(key), &ask(cost)).ok()
+                    } else {
+                        None
+                    };
+                    let ours = match taken {
+                        Some(taken) => Some(taken.retry_after.is_none()),
+                        None => bucket.try_take(now, &name(key), &ask(cost)).ok(),
+                    };
                     let is_shared = bucket.snapshot().overflowed > overflowed;
                     let seen = (ours, is_shared, bucket.keys());
                     let outcomes = models.drain(..).flat_map(|model| {
@@ -194,10 +220,19 @@ proptest! {
                     }
                     models = different;
                     prop_assert!(!models.is_empty(), "{key} {cost}: {seen:?}");
+                    if let Some(taken) = taken {
+                        let was_taken = taken.retry_after.is_none();
+                        models.retain(|model| model.quota(key, cost.into(), was_taken) == taken);
+                        prop_assert!(!models.is_empty(), "{key} {cost}: {taken:?}");
+                    }
                 }
                 Step::RetryAfter { key, cost } => {
                     let ours = bucket.retry_after(now, &name(key), &ask(cost)).ok();
                     let ours = ours.map(|span| span.as_nanos().cast_signed());
+                    let tokens = bucket.tokens(now, &name(key));
+                    models.retain(|model| {
+                        (tokens - model.bucket(key).level as f64 / TOKEN as f64).abs() < 1e-9
+                    });
                     models.retain(|model| model.retry_after(key, cost.into()) == ours);
                     prop_assert!(!models.is_empty(), "{key} {cost}: {ours:?}");
                 }
@@ -227,7 +262,7 @@ proptest! {
         let mut now = 0;
         for step in steps {
             match step {
-                Step::TryTake { key, cost } => {
+                Step::TryTake { key, cost, .. } => {
                     let time = Time::from_nanos(now as u64);
                     if bucket.try_take(time, &name(key), &ask(cost)) == Ok(true) {
                         taken.entry(key).or_default().push((now, cost.into()));

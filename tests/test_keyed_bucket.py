@@ -28,6 +28,22 @@ def test_keys_are_independent() -> None:
     assert bucket.retry_after("never seen", 2) == 0
 
 
+def test_what_a_key_has_is_told_without_taking_any() -> None:
+    clock = ManualClock()
+    bucket = KeyedTokenBucket(0.5, burst=2.5, max_keys=1, clock=clock)
+    assert bucket.tokens("a") == 2.5
+    assert bucket.keys == 0
+    assert bucket.try_take("a", 2)
+    assert bucket.tokens("a") == 0.5
+    clock.advance(1.5)
+    assert bucket.tokens("a") == 1.25
+    # Who has no bucket of his own has a share in that of those like him.
+    assert bucket.try_take("b")
+    assert bucket.tokens("b") == bucket.tokens("c") == 1.5
+    clock.advance(100)
+    assert [bucket.tokens(key) for key in "abc"] == [2.5] * 3
+
+
 def test_a_string_that_looks_the_same_is_the_same_key() -> None:
     bucket = KeyedTokenBucket(1, burst=1, clock=ManualClock())
 
@@ -48,7 +64,7 @@ def test_a_string_that_looks_the_same_is_the_same_key() -> None:
 @pytest.mark.parametrize("key", [None, 5, b"key", ["key"], object()])
 def test_a_key_that_cannot_be(key: Any) -> None:
     bucket = KeyedTokenBucket(1)
-    for method in (bucket.try_take, bucket.retry_after):
+    for method in (bucket.try_take, bucket.retry_after, bucket.tokens):
         with pytest.raises(TypeError, match="key must be a string, got"):
             method(key)
     assert bucket.keys == 0

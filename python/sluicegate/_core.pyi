@@ -1421,6 +1421,19 @@ class KeyedTokenBucket:
             ValueError: If `n` is out of its range; above the burst they could never be there.
         """
 
+    def _take_from_quota(
+        self, key: str, n: float = 1, /
+    ) -> tuple[float | None, int, int | None, int, int]: ...
+    def tokens(self, key: str, /) -> float:
+        """Return how many tokens a key has now, without taking any.
+
+        Of a key without a bucket of its own those with which it would begin, or which it would
+        share with others.
+
+        Args:
+            key: Whose tokens.
+        """
+
     def retry_after(self, key: str, n: float = 1, /) -> float:
         """Return in how many seconds `try_take(key, n)` will succeed if nobody else comes.
 

@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::time::Duration;
 
 use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -19,9 +20,17 @@ pub(crate) struct KeyedTokenBucket {
     core: Locked<Bucket>,
 }
 
+/// In how many seconds the tokens are there, if they were not taken; then in whole ones
+/// the tokens that are left, in how many seconds there is one more, how many there can
+/// be, and in how many seconds those come.
+type Told = (Option<f64>, u64, Option<u64>, u64, u64);
+
 static NAMES: Names = Names::new("keyed-bucket");
 
 const MAX_KEYS: u32 = 10_000;
+
+/// The largest integer of a structured field, RFC 9651.
+const LONGEST_WINDOW: u64 = 999_999_999_999_999;
 
 #[pymethods]
 impl KeyedTokenBucket {
@@ -56,6 +65,34 @@ impl KeyedTokenBucket {
         let (key, ask) = (text_of(key)?, config::tokens(n.get(), None)?);
         let key = bytes_of(key)?;
         Ok(self.core.with_time(py, |state, now| state.try_take(now, &key, &ask))??)
+    }
+
+    /// The same, answered by what a client is told.
+    #[pyo3(signature = (key, n = Given::NOTHING, /), text_signature = "($self, key, n=1, /)")]
+    fn _take_from_quota(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        n: Given<'_, '_>,
+    ) -> PyResult<Told> {
+        let (key, ask) = (text_of(key)?, config::tokens(n.get(), None)?);
+        let key = bytes_of(key)?;
+        let taken =
+            self.core.with_time(py, |state, now| state.take_from_quota(now, &key, &ask))??;
+        Ok((
+            taken.retry_after.map(|span| span.as_secs_f64()),
+            taken.remaining,
+            taken.more_after.map(whole_seconds),
+            taken.quota,
+            taken.window.min(LONGEST_WINDOW),
+        ))
+    }
+
+    /// Return how many tokens a key has now, without taking any.
+    #[pyo3(signature = (key, /))]
+    fn tokens(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<f64> {
+        let key = bytes_of(text_of(key)?)?;
+        self.core.with_time(py, |state, now| state.tokens(now, &key))
     }
 
     /// Return in how many seconds `try_take(key, n)` will succeed if nobody else comes.
@@ -138,6 +175,12 @@ impl KeyedTokenBucket {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.core.traverse(&visit)
     }
+}
+
+/// As a header field says it: rounded up, at least 1, and no more than 31 bits hold.
+fn whole_seconds(span: Duration) -> u64 {
+    let seconds = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    seconds.clamp(1, i32::MAX.unsigned_abs().into())
 }
 
 fn text_of<'a, 'py>(key: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyString>> {

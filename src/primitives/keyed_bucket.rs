@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::refill::{Contents, Refill, Tick};
+use super::refill::{Contents, NANO, Refill, Tick};
 use super::timing_wheel::{self, TimingWheel};
 use super::{ConfigError, Time, TokenAsk};
 
@@ -27,6 +27,22 @@ pub struct KeyedBucketSnapshot {
     /// How many takes, granted or rejected, went to the bucket that is shared by the
     /// keys without one.
     pub overflowed: u64,
+}
+
+/// What became of a take, and what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenFromQuota {
+    /// `None` if the tokens were taken; else after how long they are there, if nobody
+    /// else comes.
+    pub retry_after: Option<Duration>,
+    /// How many whole tokens the key has now.
+    pub remaining: u64,
+    /// After how long it has one more; `None` if it can have no more.
+    pub more_after: Option<Duration>,
+    /// How many whole tokens it can have at most.
+    pub quota: u64,
+    /// In how many seconds they come, rounded up.
+    pub window: u64,
 }
 
 /// One token bucket for each key, for a bounded number of keys.
@@ -130,27 +146,37 @@ impl KeyedTokenBucket {
     /// # Errors
     /// If it asks for more than the burst.
     pub fn try_take(&mut self, now: Time, key: &[u8], ask: &TokenAsk) -> Result<bool, ConfigError> {
-        ask.check(&self.refill)?;
-        self.now = self.now.max(now);
-        let hash = self.hash(key);
-        let place = self.place_of(hash);
-        let mut contents = place.map_or(self.shared, |place| self.buckets.get(place).contents);
-        let is_there = contents.has(&self.refill, self.now, ask.cost());
-        if is_there {
-            contents.take(&self.refill, self.now, ask.cost());
-            match place {
-                Some(place) => {
-                    let now = self.tick.count(&self.refill, self.now);
-                    let full = self.tick.count_until_full(contents);
-                    self.buckets.replace(now, full, place, Bucket { contents, hash });
-                }
-                None => self.shared = contents,
-            }
-        }
-        self.overflowed += u64::from(place.is_none());
-        self.admitted += u64::from(is_there);
-        self.rejected += u64::from(!is_there);
-        Ok(is_there)
+        Ok(self.decide(now, key, ask)?.0)
+    }
+
+    /// Takes the tokens now or not at all, and says what is left in the same step.
+    ///
+    /// # Errors
+    /// If it asks for more than the burst.
+    pub fn take_from_quota(
+        &mut self,
+        now: Time,
+        key: &[u8],
+        ask: &TokenAsk,
+    ) -> Result<TakenFromQuota, ConfigError> {
+        let (is_there, contents) = self.decide(now, key, ask)?;
+        let after = |cost| contents.has_at(&self.refill, cost).since(self.now);
+        let remaining = contents.whole_tokens(&self.refill, self.now);
+        let more = (remaining + 1) * NANO;
+        Ok(TakenFromQuota {
+            retry_after: (!is_there).then(|| after(ask.cost())),
+            remaining,
+            more_after: self.refill.can_hold(more).then(|| after(more)),
+            quota: self.refill.whole_burst(),
+            window: self.refill.seconds_until_full(),
+        })
+    }
+
+    /// The tokens that a key has; of a key without a bucket of its own those it would
+    /// begin with, or share.
+    #[must_use]
+    pub fn tokens(&self, now: Time, key: &[u8]) -> f64 {
+        self.contents_of(key).tokens(&self.refill, now.max(self.now))
     }
 
     /// After how long [`try_take`](Self::try_take) succeeds, and not a nanosecond
@@ -165,8 +191,7 @@ impl KeyedTokenBucket {
         ask: &TokenAsk,
     ) -> Result<Duration, ConfigError> {
         ask.check(&self.refill)?;
-        let place = self.keys.get(&self.hash(key));
-        let contents = place.map_or(self.shared, |&place| self.buckets.get(place).contents);
+        let contents = self.contents_of(key);
         Ok(contents.has_at(&self.refill, ask.cost()).since(now.max(self.now)))
     }
 
@@ -213,6 +238,41 @@ impl KeyedTokenBucket {
     #[must_use]
     pub const fn latest(&self) -> Time {
         self.now
+    }
+
+    /// Whether the tokens were there, and what is in the bucket then.
+    fn decide(
+        &mut self,
+        now: Time,
+        key: &[u8],
+        ask: &TokenAsk,
+    ) -> Result<(bool, Contents), ConfigError> {
+        ask.check(&self.refill)?;
+        self.now = self.now.max(now);
+        let hash = self.hash(key);
+        let place = self.place_of(hash);
+        let mut contents = place.map_or(self.shared, |place| self.buckets.get(place).contents);
+        let is_there = contents.has(&self.refill, self.now, ask.cost());
+        if is_there {
+            contents.take(&self.refill, self.now, ask.cost());
+            match place {
+                Some(place) => {
+                    let now = self.tick.count(&self.refill, self.now);
+                    let full = self.tick.count_until_full(contents);
+                    self.buckets.replace(now, full, place, Bucket { contents, hash });
+                }
+                None => self.shared = contents,
+            }
+        }
+        self.overflowed += u64::from(place.is_none());
+        self.admitted += u64::from(is_there);
+        self.rejected += u64::from(!is_there);
+        Ok((is_there, contents))
+    }
+
+    fn contents_of(&self, key: &[u8]) -> Contents {
+        let place = self.keys.get(&self.hash(key));
+        place.map_or(self.shared, |&place| self.buckets.get(place).contents)
     }
 
     /// Where the bucket of a key is, made if there is a place for it.

@@ -59,7 +59,7 @@ pub use gate::{
     MAX_WAIT, Rate, Reserve,
 };
 pub use gradient::{GradientConfig, GradientLimiter};
-pub use keyed_bucket::{KeyedBucketSnapshot, KeyedTokenBucket};
+pub use keyed_bucket::{KeyedBucketSnapshot, KeyedTokenBucket, TakenFromQuota};
 pub use lag::LagWindow;
 pub use line::{CLAIM_PATIENCE, Home, Ticket};
 pub use outcome::Outcome;

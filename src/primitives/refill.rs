@@ -65,9 +65,21 @@ impl Refill {
         self.burst as f64 / NANO as f64
     }
 
+    /// How many whole tokens can be in the bucket at once.
+    pub(crate) const fn whole_burst(&self) -> u64 {
+        self.burst / NANO
+    }
+
     /// Whether this much, in nano-tokens, can be in the bucket at once.
     pub(crate) const fn can_hold(&self, cost: u64) -> bool {
         cost <= self.burst
+    }
+
+    /// In how many seconds an empty bucket is full, rounded up.
+    pub(crate) fn seconds_until_full(&self) -> u64 {
+        let gain = u128::from(self.gain.unsigned_abs()) * u128::from(NANO);
+        let seconds = self.parts(self.burst).unsigned_abs().div_ceil(gain);
+        u64::try_from(seconds).unwrap_or(u64::MAX)
     }
 
     /// The parts that came since the origin of the clock.
@@ -176,6 +188,12 @@ impl Contents {
         let parts = i128::from(refill.parts);
         let rest = there.rem_euclid(parts) as f64 / parts as f64;
         (there.div_euclid(parts) as f64 + rest) / NANO as f64
+    }
+
+    /// Whole tokens in the bucket, none in debt.
+    pub(crate) fn whole_tokens(self, refill: &Refill, now: Time) -> u64 {
+        let there = refill.parts(refill.burst) - self.missing(refill, now);
+        u64::try_from(there / refill.parts(NANO)).unwrap_or(0)
     }
 
     /// The same contents under another rate and burst, rounded down; what does not
@@ -355,6 +373,37 @@ mod tests {
                 taken += 1;
             }
             assert_eq!(taken, now / 3);
+        }
+    }
+
+    #[test]
+    fn whole_tokens_are_those_that_can_be_taken() {
+        for refill in [refill(0.3, 1.0, 3.5), refill(1e9, 1.0, 1e9), refill(1e-6, 1.0, 1e-9)] {
+            let mut contents = Contents::FULL;
+            let mut now = Time::ZERO;
+            for _ in 0..50 {
+                let whole = contents.whole_tokens(&refill, now);
+                assert!(whole == 0 || contents.has(&refill, now, whole * NANO));
+                let more = (whole + 1) * NANO;
+                assert!(!refill.can_hold(more) || !contents.has(&refill, now, more));
+                contents.take(&refill, now, refill.burst / 3);
+                now = Time::from_nanos(now.as_nanos() + SECOND / 7);
+            }
+            contents.take(&refill, now, refill.burst * 2);
+            assert_eq!(contents.whole_tokens(&refill, now), 0);
+        }
+    }
+
+    #[test]
+    fn the_seconds_until_full_are_rounded_up() {
+        for (rate, burst, seconds) in [
+            (0.3, 3.0, 10),
+            (0.3, 3.000_000_001, 11),
+            (100.0, 1.0, 1),
+            (1e9, 1e-9, 1),
+            (1e-6, 1e9, 1_000_000_000_000_000),
+        ] {
+            assert_eq!(refill(rate, 1.0, burst).seconds_until_full(), seconds);
         }
     }
 
