@@ -27,6 +27,8 @@ pub(crate) struct Refill {
     parts: i64,
     /// In nano-tokens.
     burst: u64,
+    /// In which an empty bucket is full, rounded up.
+    seconds: u64,
 }
 
 impl Refill {
@@ -44,8 +46,18 @@ impl Refill {
             return Err(ConfigError::new("burst", shown(burst), BURST));
         }
         let (gain, parts) = ratio(rate, per);
-        let tokens = burst.unwrap_or((rate / per).max(1.0));
-        Ok(Self { rate, per, chosen_burst: burst, gain, parts, burst: nano_tokens(tokens) })
+        let tokens = nano_tokens(burst.unwrap_or((rate / per).max(1.0)));
+        let fill = u128::from(tokens) * u128::from(parts.unsigned_abs());
+        let seconds = fill.div_ceil(u128::from(gain.unsigned_abs()) * u128::from(NANO));
+        Ok(Self {
+            rate,
+            per,
+            chosen_burst: burst,
+            gain,
+            parts,
+            burst: tokens,
+            seconds: u64::try_from(seconds).unwrap_or(u64::MAX),
+        })
     }
 
     /// The same with another rate or burst.
@@ -76,10 +88,8 @@ impl Refill {
     }
 
     /// In how many seconds an empty bucket is full, rounded up.
-    pub(crate) fn seconds_until_full(&self) -> u64 {
-        let gain = u128::from(self.gain.unsigned_abs()) * u128::from(NANO);
-        let seconds = self.parts(self.burst).unsigned_abs().div_ceil(gain);
-        u64::try_from(seconds).unwrap_or(u64::MAX)
+    pub(crate) const fn seconds_until_full(&self) -> u64 {
+        self.seconds
     }
 
     /// The parts that came since the origin of the clock.
@@ -193,7 +203,12 @@ impl Contents {
     /// Whole tokens in the bucket, none in debt.
     pub(crate) fn whole_tokens(self, refill: &Refill, now: Time) -> u64 {
         let there = refill.parts(refill.burst) - self.missing(refill, now);
-        u64::try_from(there / refill.parts(NANO)).unwrap_or(0)
+        let token = refill.parts(NANO);
+        // Seldom more than 64 bits, and 128 are slow to divide.
+        match (u64::try_from(there), u64::try_from(token)) {
+            (Ok(there), Ok(token)) => there / token,
+            _ => u64::try_from(there / token).unwrap_or(0),
+        }
     }
 
     /// The same contents under another rate and burst, rounded down; what does not
