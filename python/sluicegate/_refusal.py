@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from sluicegate._asgi_types import ASGIApp, Receive, Scope, Send
     from sluicegate._core import Rejection
 
+# Written out, since a quota has more waits than can be kept, and JSON would be most of it.
+_RATE_LIMITED: Final = (
+    b'{"error":"rate_limited","detail":"Too many requests; retry later.","retry_after":%d}'
+)
+_OVERLOADED: Final = (
+    b'{"error":"overloaded","detail":"The service is at capacity; retry later.","retry_after":%d}'
+)
 _LONGEST_RETRY_AFTER: Final = 2**31 - 1
 # A crowd that is told the same comes back together, and is refused together.
 _UNKNOWN_RETRY_AFTER: Final = cycle((1, 2))
@@ -53,12 +60,8 @@ def _seconds(rejection: Rejection) -> int:
 
 @lru_cache(maxsize=256)
 def _refusal(status: int, seconds: int) -> Refusal:
-    if status == 429:
-        error, detail = "rate_limited", "Too many requests; retry later."
-    else:
-        error, detail = "overloaded", "The service is at capacity; retry later."
-    content = {"error": error, "detail": detail, "retry_after": seconds}
-    return _rendered(status, seconds, b"application/json", content)
+    text = _RATE_LIMITED if status == 429 else _OVERLOADED
+    return _rendered(status, seconds, b"application/json", text % seconds)
 
 
 @lru_cache(maxsize=256)
@@ -72,11 +75,11 @@ def _problem(status: int, seconds: int) -> Refusal:
         "detail": json.loads(detail)["detail"],
         "retry_after": seconds,
     }
-    return _rendered(status, seconds, b"application/problem+json", content)
-
-
-def _rendered(status: int, seconds: int, kind: bytes, content: dict[str, object]) -> Refusal:
     body = json.dumps(content, separators=(",", ":")).encode()
+    return _rendered(status, seconds, b"application/problem+json", body)
+
+
+def _rendered(status: int, seconds: int, kind: bytes, body: bytes) -> Refusal:
     headers = (
         (b"content-type", kind),
         (b"content-length", b"%d" % len(body)),
