@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from sluicegate import SemaphoreLimiter
+from sluicegate import KeyedTokenBucket, SemaphoreLimiter
+from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate.asgi import LoadSheddingMiddleware, Rule
 from sluicegate.fastapi import protect
 
@@ -108,6 +109,14 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 _full = SemaphoreLimiter(1)
 _permit = _full.try_acquire()
 full = LoadSheddingMiddleware(echo, limit=_full, rules=[Rule("/free", exempt=True)])
+
+
+def user(scope: Scope) -> str | None:
+    return next((value.decode() for name, value in scope["headers"] if name == b"x-user"), None)
+
+
+# One request for each user, and the next in a quarter of an hour.
+limited = RateLimitMiddleware(echo, bucket=KeyedTokenBucket(4, per=3600, name="users"), key=user)
 
 # As people write it: the module holds a FastAPI application, and the environment its limit.
 protected = protect(FastAPI())

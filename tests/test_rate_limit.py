@@ -1,0 +1,636 @@
+"""Quotas as ASGI middleware: who is limited, how it is told, and what nobody can get around."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from sluicegate import KeyedTokenBucket, ManualClock, Reason, Rejection
+from sluicegate._client_ip import client_ip
+from sluicegate._rate_limit import RateLimitMiddleware
+from sluicegate.asgi import DEFAULT_EXEMPT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from sluicegate.asgi import ASGIApp, Message, Receive, Scope, Send
+
+pytestmark = pytest.mark.timeout(30)
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+BODY = {"type": "http.response.body", "body": b"ok"}
+
+
+def request(path: str = "/work", user: str | None = "ann", **over: Any) -> dict[str, Any]:
+    headers = [(b"host", b"test")] + ([(b"x-user", user.encode())] if user is not None else [])
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": path,
+        "root_path": "",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        **over,
+    }
+
+
+def websocket(*extensions: str, **over: Any) -> dict[str, Any]:
+    scope = request(type="websocket", extensions={name: {} for name in extensions}, **over)
+    del scope["method"]
+    return scope
+
+
+def user(scope: Scope) -> str | None:
+    return next((value.decode() for name, value in scope["headers"] if name == b"x-user"), None)
+
+
+async def answer_ok(scope: Scope, receive: Receive, send: Send) -> None:
+    await send(START)
+    await send(BODY)
+
+
+async def must_not_run(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError("the application ran")
+
+
+async def must_not_receive() -> Message:
+    raise AssertionError("receive was called")
+
+
+def play(app: ASGIApp, scope: Scope) -> list[Message]:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def main() -> None:
+        await app(scope, must_not_receive, send)
+
+    asyncio.run(main())
+    return sent
+
+
+class Answer:
+    def __init__(self, messages: list[Message]) -> None:
+        start, *rest = messages
+        assert [message["type"].removeprefix("websocket.") for message in messages] == [
+            "http.response.start",
+            "http.response.body",
+        ]
+        self.status = start["status"]
+        self.names = [name for name, _ in start["headers"]]
+        self.headers = dict(start["headers"])
+        self.body = rest[0]["body"]
+
+
+def ask(app: ASGIApp, scope: Scope | None = None) -> Answer:
+    return Answer(play(app, request() if scope is None else scope))
+
+
+def bucket(rate: float = 1, clock: ManualClock | None = None, **over: Any) -> KeyedTokenBucket:
+    return KeyedTokenBucket(
+        rate, **{"burst": 2, "name": "users", "clock": clock or ManualClock(), **over}
+    )
+
+
+def limited(quota: KeyedTokenBucket | None = None, **over: Any) -> RateLimitMiddleware:
+    return RateLimitMiddleware(
+        over.pop("app", answer_ok), bucket=quota or bucket(), **{"key": user, **over}
+    )
+
+
+@pytest.fixture(name="late")
+def random_is(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let what is added to `Retry-After` at random be known."""
+
+    def late(value: float) -> None:
+        monkeypatch.setattr("random.random", lambda: value)
+
+    late(0)
+    return late
+
+
+# -- who is limited ---------------------------------------------------------------------
+
+
+def test_each_key_has_its_quota() -> None:
+    clock = ManualClock()
+    app = limited(bucket(clock=clock))
+    assert [ask(app).status for _ in range(3)] == [200, 200, 429]
+    assert [ask(app, request(user="bob")).status for _ in range(3)] == [200, 200, 429]
+    clock.advance(1)
+    assert [ask(app).status for _ in range(2)] == [200, 429]
+    assert app.bucket.snapshot().admitted == 5
+
+
+def test_who_has_no_key_is_not_limited_and_touched() -> None:
+    app = limited()
+    for _ in range(5):
+        assert play(app, request(user=None)) == [START, BODY]
+    assert app.bucket.keys == 0
+
+
+@pytest.mark.parametrize("kind", ["lifespan", "something.else"])
+def test_what_is_no_request_passes_untouched(kind: str) -> None:
+    seen: list[Any] = []
+
+    async def app(*arguments: Any) -> None:
+        seen.extend(arguments)
+
+    async def send(message: Message) -> None: ...
+
+    scope = {"type": kind}
+    asyncio.run(limited(app=app, key=must_not_be_asked)(scope, must_not_receive, send))
+    assert seen == [scope, must_not_receive, send]
+    assert seen[0] is scope
+
+
+def must_not_be_asked(scope: Scope) -> str:
+    raise AssertionError("key was called")
+
+
+@pytest.mark.parametrize("path", [*DEFAULT_EXEMPT, "/status", "/static/a.css"])
+@pytest.mark.parametrize("root", ["", "/root"])
+def test_probes_and_what_is_told_are_never_limited(path: str, root: str) -> None:
+    app = limited(key=must_not_be_asked, exempt=["/status", "/static/*", "POST /hook"])
+    scope = request(root + path, root_path=root)
+    assert [play(app, copy.deepcopy(scope)) for _ in range(3)] == [[START, BODY]] * 3
+    with pytest.raises(AssertionError, match="key was called"):
+        ask(app, request("/hook"))
+    assert play(app, request("/hook", method="POST")) == [START, BODY]
+
+
+def test_what_only_looks_like_a_probe_is_limited() -> None:
+    app = limited()
+    paths = ["/healthz/", "/HEALTHZ", "//healthz", "/x/healthz", "/healthz;x"]
+    statuses = [ask(app, request(path)).status for path in paths]
+    assert statuses == [200, 200, 429, 429, 429]
+    assert ask(app, request("/rootless/healthz", root_path="/root")).status == 429
+
+
+def test_a_request_may_take_more_than_one_token() -> None:
+    def price(scope: Scope) -> float:
+        return 1.5 if scope["path"] == "/export" else 0.25
+
+    app = limited(tokens=price)
+    assert ask(app, request("/export")).status == 200
+    assert ask(app, request("/export")).status == 429
+    assert [ask(app).status for _ in range(3)] == [200, 200, 429]
+
+
+# -- what they are told -----------------------------------------------------------------
+
+
+def test_a_refusal(late: Callable[[float], None]) -> None:
+    clock = ManualClock()
+    app = limited(bucket(clock=clock), app=must_not_run)
+    assert app.bucket.try_take("ann", 2)
+    clock.advance(0.25)
+    answer = ask(app)
+    assert answer.status == 429
+    assert answer.headers == {
+        b"content-type": b"application/json",
+        b"content-length": b"%d" % len(answer.body),
+        b"retry-after": b"1",
+        b"cache-control": b"no-store",
+        b"ratelimit-policy": b'"users";q=2;w=2',
+        b"ratelimit": b'"users";r=0;t=1',
+    }
+    assert json.loads(answer.body) == {
+        "error": "rate_limited",
+        "detail": "Too many requests; retry later.",
+        "retry_after": 1,
+    }
+
+
+def test_a_refusal_of_head_has_no_body() -> None:
+    app = limited(app=must_not_run)
+    assert app.bucket.try_take("ann", 2)
+    answer = ask(app, request(method="HEAD"))
+    assert (answer.status, answer.body) == (429, b"")
+    assert int(answer.headers[b"content-length"]) > 0
+
+
+def test_an_admitted_answer_says_what_is_left() -> None:
+    clock = ManualClock()
+    app = limited(bucket(0.5, burst=3, clock=clock))
+    answer = ask(app)
+    assert answer.names == [b"content-length", b"ratelimit-policy", b"ratelimit"]
+    assert answer.headers[b"ratelimit-policy"] == b'"users";q=3;w=6'
+    assert answer.headers[b"ratelimit"] == b'"users";r=2;t=2'
+    assert ask(app).headers[b"ratelimit"] == b'"users";r=1;t=2'
+    clock.advance(1.5)
+    assert ask(app).headers[b"ratelimit"] == b'"users";r=0;t=1'
+    assert ask(app, request(user="bob")).headers[b"ratelimit"] == b'"users";r=2;t=2'
+    # The application's own message and list are as they were.
+    assert START == {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [(b"content-length", b"2")],
+    }
+
+
+def test_without_headers_an_admitted_answer_is_the_applications_own() -> None:
+    app = limited(headers=False)
+    seen: list[Any] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(send)
+        await answer_ok(scope, receive, send)
+
+    app.app = note
+    assert [play(app, request()) for _ in range(2)] == [[START, BODY]] * 2
+    assert "play" in seen[0].__qualname__
+    assert ask(app).headers[b"ratelimit"] == b'"users";r=0;t=1'
+
+
+def test_what_the_application_says_of_other_limits_stays() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = ((b"ratelimit", b'"daily";r=99'), (b"x", b"y"))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send(BODY)
+
+    inner = limited(bucket(100, name="inner"), app=app)
+    messages = play(limited(bucket(name="outer"), app=inner), request())
+    told = [value for name, value in messages[0]["headers"] if name == b"ratelimit"]
+    assert told == [b'"daily";r=99', b'"inner";r=1;t=1', b'"outer";r=1;t=1']
+
+
+def test_a_response_without_headers_gets_them() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body", "body": b""})
+
+    assert ask(limited(app=app)).names == [b"ratelimit-policy", b"ratelimit"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "per", "burst", "policy"),
+    [
+        (100, 60, 100, b"q=100;w=60"),
+        (100, 60, 10, b"q=10;w=6"),
+        (100, 1, 10, b"q=10;w=1"),
+        (3, 1, 10, b"q=10;w=4"),
+        (1, 1, 2.9, b"q=2;w=3"),
+        (1e9, 1, 1e9, b"q=1000000000;w=1"),
+        (1e-6, 1, 1e9, b"q=1000000000;w=999999999999999"),
+        (1, 1, 0.5, b"q=0;w=1"),
+    ],
+)
+def test_the_policy_promises_no_more_than_the_rate(
+    rate: float, per: float, burst: float, policy: bytes
+) -> None:
+    quota = bucket(rate, per=per, burst=burst)
+    answer = ask(limited(quota, tokens=lambda scope: min(1, burst)))
+    assert answer.headers[b"ratelimit-policy"] == b'"users";' + policy
+    told = re.fullmatch(rb"q=(\d+);w=(\d+)", policy)
+    assert told
+    assert int(told[1]) / int(told[2]) <= rate / per * (1 + 1e-9)
+
+
+def test_without_room_for_one_more_there_is_no_time_for_it() -> None:
+    app = limited(bucket(burst=1.5), tokens=lambda scope: 0.25)
+    assert ask(app).headers[b"ratelimit"] == b'"users";r=1'
+    assert ask(app).headers[b"ratelimit"] == b'"users";r=1'
+    assert ask(app).headers[b"ratelimit"] == b'"users";r=0;t=1'
+
+
+def test_a_policy_that_changes_is_told() -> None:
+    app = limited(bucket(1, burst=2))
+    assert ask(app).headers[b"ratelimit-policy"] == b'"users";q=2;w=2'
+    app.bucket.update(rate=10, burst=5)
+    assert ask(app).headers[b"ratelimit-policy"] == b'"users";q=5;w=1'
+    app.bucket.update(rate=0.1)
+    assert ask(app).headers[b"ratelimit-policy"] == b'"users";q=5;w=50'
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [
+        ("a b", b'"a b"'),
+        ('say "hi"', rb'"say \"hi\""'),
+        ("back\\slash", rb'"back\\slash"'),
+        ("a;q=9,", b'"a;q=9,"'),
+    ],
+)
+def test_the_name_is_a_string_of_a_structured_field(name: str, quoted: bytes) -> None:
+    headers = ask(limited(bucket(name=name))).headers
+    assert headers[b"ratelimit-policy"] == quoted + b";q=2;w=2"
+    assert headers[b"ratelimit"] == quoted + b";r=1;t=1"
+
+
+# -- when to come back ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("passed", "least"), [(0.0, 10), (0.001, 10), (1.0, 9), (1.001, 9), (8.999, 2), (9.5, 1)]
+)
+def test_nobody_is_told_to_come_too_early(
+    passed: float, least: int, late: Callable[[float], None]
+) -> None:
+    clock = ManualClock()
+    app = limited(bucket(0.1, burst=1, clock=clock))
+    assert ask(app).status == 200
+    clock.advance(passed)
+    answer = ask(app)
+    seconds = int(answer.headers[b"retry-after"])
+    assert seconds == least
+    assert answer.headers[b"ratelimit"] == b'"users";r=0;t=%d' % least
+    clock.advance(seconds)
+    assert ask(app).status == 200
+
+
+def test_those_who_share_a_key_are_not_told_the_same(late: Callable[[float], None]) -> None:
+    app = limited(bucket(0.01, burst=1))
+    assert ask(app).status == 200
+    told = []
+    for value in (0.0, 0.5, 0.999999):
+        late(value)
+        answer = ask(app)
+        told.append(int(answer.headers[b"retry-after"]))
+        assert json.loads(answer.body)["retry_after"] == told[-1]
+        assert answer.headers[b"ratelimit"] == b'"users";r=0;t=100'
+    assert told == [100, 113, 125]
+
+
+def test_what_is_added_at_random_is_so() -> None:
+    app = limited()
+    assert app.bucket.try_take("ann", 2)
+    told = {ask(app).headers[b"retry-after"] for _ in range(100)}
+    assert told == {b"1", b"2"}
+
+
+def test_the_longest_wait_is_one_that_clients_can_read() -> None:
+    app = limited(bucket(1e-6, burst=1e6), tokens=lambda scope: 1e6)
+    assert ask(app).status == 200
+    answer = ask(app)
+    assert answer.headers[b"retry-after"] == b"%d" % (2**31 - 1)
+    assert answer.headers[b"ratelimit"] == b'"users";r=0;t=1000000'
+
+
+# -- the body ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "closes"), [("1.1", True), ("1.0", True), ("2", False)])
+def test_who_expects_100_continue_gets_the_end(version: str, closes: bool) -> None:
+    app = limited()
+    assert app.bucket.try_take("ann", 2)
+    scope = request(method="POST", http_version=version)
+    scope["headers"].append((b"expect", b"100-continue"))
+    assert (ask(app, scope).headers.get(b"connection") == b"close") is closes
+    assert b"connection" not in ask(app).headers
+
+
+# -- websockets -------------------------------------------------------------------------
+
+
+def test_a_websocket_is_limited_before_it_is_accepted() -> None:
+    senders: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        senders.append(send.__qualname__)
+        await send({"type": "websocket.accept"})
+
+    limit = limited(app=app)
+    assert play(limit, websocket()) == [{"type": "websocket.accept"}]
+    assert play(limit, websocket()) == [{"type": "websocket.accept"}]
+    assert play(limit, websocket()) == [{"type": "websocket.close", "code": 1013, "reason": ""}]
+    scope = websocket()
+    del scope["extensions"]
+    assert play(limit, scope)[0]["type"] == "websocket.close"
+    assert play(limit, {**scope, "extensions": None})[0]["type"] == "websocket.close"
+    # What is sent over an open one goes to the server directly.
+    assert senders == ["play.<locals>.send"] * 2
+
+
+def test_a_websocket_is_denied_where_the_server_can(late: Callable[[float], None]) -> None:
+    app = limited(app=must_not_run)
+    assert app.bucket.try_take("ann", 2)
+    messages = play(app, websocket("websocket.http.response"))
+    assert [message["type"] for message in messages] == [
+        "websocket.http.response.start",
+        "websocket.http.response.body",
+    ]
+    answer = Answer(messages)
+    assert answer.status == 429
+    assert answer.headers[b"retry-after"] == b"1"
+    assert answer.headers[b"ratelimit"] == b'"users";r=0;t=1'
+    assert json.loads(answer.body)["error"] == "rate_limited"
+
+
+# -- answers of one's own ---------------------------------------------------------------
+
+
+async def respond_later(scope: Scope, rejection: Rejection) -> Any:
+    return PlainTextResponse(f"not now, {scope['path']}", 429)
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [lambda scope, rejection: PlainTextResponse("not now, /work", 429), respond_later],
+    ids=["sync", "async"],
+)
+def test_an_answer_of_ones_own(respond: Any, late: Callable[[float], None]) -> None:
+    app = limited(respond=respond)
+    assert app.bucket.try_take("ann", 2)
+    answer = ask(app)
+    assert (answer.status, answer.body) == (429, b"not now, /work")
+    assert answer.headers[b"retry-after"] == b"1"
+    assert answer.headers[b"ratelimit"] == b'"users";r=0;t=1'
+    scope = request()
+    scope["headers"].append((b"expect", b"100-continue"))
+    assert ask(app, scope).headers[b"connection"] == b"close"
+    denied = Answer(play(app, websocket("websocket.http.response")))
+    assert (denied.status, denied.body) == (429, b"not now, /work")
+    assert denied.headers[b"retry-after"] == b"1"
+
+
+def test_its_own_retry_after_stays() -> None:
+    def respond(scope: Scope, rejection: Rejection) -> Any:
+        return PlainTextResponse("no", 429, {"Retry-After": "77"})
+
+    app = limited(respond=respond)
+    assert app.bucket.try_take("ann", 2)
+    answer = ask(app)
+    assert answer.names.count(b"retry-after") == 1
+    assert answer.headers[b"retry-after"] == b"77"
+
+
+def test_no_answer_of_ones_own_is_the_usual_one() -> None:
+    app = limited(respond=lambda scope, rejection: None)
+    assert app.bucket.try_take("ann", 2)
+    assert json.loads(ask(app).body)["error"] == "rate_limited"
+
+
+@pytest.mark.parametrize("respond", [lambda scope, rejection: 1 / 0, lambda scope, rejection: 5])
+def test_an_answer_that_fails_is_the_usual_one_and_is_reported(
+    respond: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
+    app = limited(respond=respond)
+    assert app.bucket.try_take("ann", 2)
+    assert json.loads(ask(app).body)["error"] == "rate_limited"
+    assert len(reported) == 1
+    assert reported[0].object is respond
+
+
+def test_refusals_can_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Scope, Rejection]] = []
+    app = limited(on_reject=lambda scope, rejection: seen.append((scope, rejection)))
+    scopes = [request(), request(), request(), websocket()]
+    for scope in scopes:
+        play(app, scope)
+    assert [scope for scope, _ in seen] == scopes[2:]
+    assert seen[0][0] is scopes[2]
+    rejection = seen[0][1]
+    assert (rejection.gate, rejection.kind, rejection.reason) == ("users", "bucket", Reason.RATE)
+    assert rejection.status == 429
+    assert rejection.retry_after is not None
+    assert 1 <= rejection.retry_after < 3
+    assert "bucket 'users'" in str(rejection)
+
+    reported: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
+    app = limited(app.bucket, on_reject=lambda scope, rejection: 1 / 0)
+    assert ask(app).status == 429
+    assert isinstance(reported[0].exc_value, ZeroDivisionError)
+
+
+# -- in a framework --------------------------------------------------------------------
+
+
+def test_frameworks_add_it_by_its_class() -> None:
+    async def home(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("home")
+
+    options: dict[str, Any] = {"bucket": bucket(), "key": user}
+    named = Starlette(
+        routes=[Route("/work", home)], middleware=[Middleware(RateLimitMiddleware, **options)]
+    )
+    added = Starlette(routes=[Route("/work", home)])
+    added.add_middleware(RateLimitMiddleware, **options)
+    answers = [ask(app) for app in (named, added, added)]
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert answers[1].headers[b"ratelimit"] == b'"users";r=0;t=1'
+
+
+# -- what goes wrong --------------------------------------------------------------------
+
+
+def test_who_makes_the_key_fail_is_not_let_in() -> None:
+    app = limited(app=must_not_run)
+    scope = request()
+    scope["headers"] = [(b"x-user", b"\xff")]
+    with pytest.raises(UnicodeDecodeError):
+        play(app, scope)
+    with pytest.raises(TypeError, match="key must be a string, got b'ann'"):
+        play(limited(app=must_not_run, key=lambda scope: b"ann"), request())
+    with pytest.raises(ZeroDivisionError):
+        play(limited(app=must_not_run, tokens=lambda scope: 1 / 0), request())
+    with pytest.raises(ValueError, match="with a burst of 2"):
+        play(limited(app=must_not_run, tokens=lambda scope: 3), request())
+    assert app.bucket.keys == 0
+
+
+def test_an_exception_of_the_application_goes_on() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise OSError("mine")
+
+    limit = limited(app=app)
+    with pytest.raises(OSError, match="mine"):
+        play(limit, request())
+    # What was taken stays taken.
+    assert limit.bucket.tokens("ann") == 1
+
+
+def test_made_up_keys_get_nobody_more_and_take_no_memory() -> None:
+    clock = ManualClock()
+    app = limited(bucket(max_keys=100, clock=clock))
+    sent: list[int] = []
+
+    async def send(message: Message) -> None:
+        if "status" in message:
+            sent.append(message["status"])
+
+    async def main() -> None:
+        for number in range(100_000):
+            await app(request(user=f"made up {number}"), must_not_receive, send)
+
+    asyncio.run(main())
+    # One each for 100 keys, and two for all others together.
+    assert sent.count(200) == 102
+    assert app.bucket.keys == 100
+    assert app.bucket.snapshot().overflowed == 100_000 - 100
+    # Who was there before has what he had.
+    assert ask(app, request(user="made up 5")).status == 200
+    assert ask(app, request(user="made up 5")).status == 429
+
+
+def test_a_long_header_is_a_key_like_others() -> None:
+    app = limited()
+    long = "x" * 1_000_000
+    assert [ask(app, request(user=long)).status for _ in range(3)] == [200, 200, 429]
+    assert ask(app, request(user=long + "y")).status == 200
+
+
+def test_spoofed_addresses_share_the_quota_of_who_sends_them() -> None:
+    app = limited(bucket(), key=client_ip(trusted_hops=1))
+    statuses = []
+    for number in range(20):
+        scope = request()
+        scope["headers"].append((b"x-forwarded-for", b"6.6.6.%d, 192.0.2.1" % number))
+        statuses.append(ask(app, scope).status)
+    assert statuses == [200, 200] + [429] * 18
+    assert app.bucket.keys == 1
+
+
+# -- configuration ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("over", "error", "text"),
+    [
+        ({"bucket": 5}, TypeError, "bucket must be a KeyedTokenBucket, got 5"),
+        ({"key": "ip"}, TypeError, "key must be a callable, such as client_ip\\(\\), got 'ip'"),
+        ({"key": None}, TypeError, "key must be a callable"),
+        ({"key": respond_later}, TypeError, "key must be a callable that is not async"),
+        ({"tokens": 5}, TypeError, "tokens must be a callable or None, got 5"),
+        ({"tokens": respond_later}, TypeError, "tokens must be a callable that is not async"),
+        ({"respond": 429}, TypeError, "respond must be a callable or None, got 429"),
+        ({"on_reject": "log"}, TypeError, "on_reject must be a callable or None"),
+        ({"on_reject": respond_later}, TypeError, "on_reject must be a callable that is not"),
+        ({"headers": 1}, TypeError, "headers must be True or False, got 1"),
+        ({"exempt": "/a"}, TypeError, "exempt must be a collection of paths, got '/a'"),
+        ({"exempt": 5}, TypeError, "exempt must be a collection of paths, got 5"),
+        ({"exempt": ["a"]}, ValueError, "match must be a path such as .*, got 'a'"),
+        ({"exempt": [5]}, TypeError, "match must be"),
+    ],
+)
+def test_what_cannot_be(over: dict[str, Any], error: type[Exception], text: str) -> None:
+    options = {"bucket": bucket(), "key": user, **over}
+    with pytest.raises(error, match=text):
+        RateLimitMiddleware(answer_ok, **options)
+
+
+@pytest.mark.parametrize("name", ["ä", "a\nb", "\x7f", "🦀"])
+def test_a_name_that_cannot_be_told(name: str) -> None:
+    with pytest.raises(ValueError, match="bucket must have a name of printable ASCII"):
+        limited(bucket(name=name))
+
+
+def test_what_it_says() -> None:
+    app = limited(bucket(10, per=60))
+    assert repr(app) == f"RateLimitMiddleware(bucket={app.bucket!r}, key={user!r})"
