@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from interleaved import Bench, Target
+from starlette.requests import HTTPConnection  # noqa: TC002 (FastAPI looks at it)
 
-from sluicegate import SemaphoreLimiter
+from sluicegate import Gate, KeyedTokenBucket, SemaphoreLimiter
+from sluicegate._client_ip import client_ip
+from sluicegate._fastapi_dependencies import guard, quota
+from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate.asgi import LoadSheddingMiddleware
 from sluicegate.fastapi import protect
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
     from interleaved import Group
 
     from sluicegate.asgi import ASGIApp, Message, Receive, Scope, Send
@@ -22,7 +28,7 @@ LIMIT = 1_000
 ADMITTED = Target(ns_over=1_000)
 REFUSED = Target(ns=1_500)
 
-SCOPE = {
+SCOPE: dict[str, Any] = {
     "type": "http",
     "asgi": {"version": "3.0", "spec_version": "2.3"},
     "http_version": "1.1",
@@ -41,6 +47,10 @@ SCOPE = {
     ],
     "state": {},
 }
+PROXIED = {
+    **SCOPE,
+    "headers": [*SCOPE["headers"], (b"x-forwarded-for", b"198.51.100.7, 192.0.2.1")],
+}
 
 
 async def receive() -> Message:
@@ -58,7 +68,12 @@ bench = Bench(
 
 
 def measured(
-    group: Group, name: str, app: ASGIApp, status: int | None, target: Target | None = None
+    group: Group,
+    name: str,
+    app: ASGIApp,
+    status: int | None,
+    target: Target | None = None,
+    scope: dict[str, Any] = SCOPE,
 ) -> None:
     """Add a case that sends requests to *app*, which answers them with *status* or not at all."""
 
@@ -66,7 +81,7 @@ def measured(
         await check(app, status)
         for _ in repeat(None, times):
             # A request has a scope of its own, into which frameworks write.
-            await app(SCOPE.copy(), receive, send)
+            await app(scope.copy(), receive, send)
 
     # Its own code, so that the interpreter specialises it for this app alone.
     run.__code__ = run.__code__.replace()
@@ -136,10 +151,10 @@ class BySemaphore:
             await self.app(scope, receive, send)
 
 
-def fast() -> FastAPI:
+def fast(*dependencies: Callable[..., object]) -> FastAPI:
     app = FastAPI()
 
-    @app.get("/hello")
+    @app.get("/hello", dependencies=[Depends(one) for one in dependencies])
     async def _() -> str:
         return "hello"
 
@@ -160,6 +175,21 @@ admitting = LoadSheddingMiddleware(hello, limit=LIMIT)
 measured(pure, "+ LoadSheddingMiddleware, admitted", admitting, 200, ADMITTED)
 refusing = LoadSheddingMiddleware(hello, limit=full)
 measured(pure, "+ LoadSheddingMiddleware, refused", refusing, 503, REFUSED)
+
+plenty = KeyedTokenBucket(1e9, burst=1e9)
+spent = KeyedTokenBucket(1, per=1_000, burst=1)
+spent.try_take("127.0.0.1")
+limits = bench.group("a quota around pure ASGI")
+measured(limits, "hello", hello, 200)
+measured(limits, "+ a middleware that does nothing", PassThrough(hello), 200)
+limited = RateLimitMiddleware(hello, bucket=plenty, key=client_ip())
+measured(limits, "+ RateLimitMiddleware, admitted", limited, 200)
+silent = RateLimitMiddleware(hello, bucket=plenty, key=client_ip(), headers=False)
+measured(limits, "+ RateLimitMiddleware(headers=False), admitted", silent, 200)
+behind = RateLimitMiddleware(hello, bucket=plenty, key=client_ip(trusted_hops=1))
+measured(limits, "+ RateLimitMiddleware, behind a proxy", behind, 200, scope=PROXIED)
+over = RateLimitMiddleware(hello, bucket=spent, key=client_ip())
+measured(limits, "+ RateLimitMiddleware, refused", over, 429)
 
 
 def fast_inside(limit: float | SemaphoreLimiter) -> FastAPI:
@@ -187,6 +217,24 @@ refusing = LoadSheddingMiddleware(bare, limit=full)
 measured(shed, "+ LoadSheddingMiddleware(app), refused", refusing, 503, REFUSED)
 measured(shed, "+ protect(app), refused", protect(fast(), limit=full), 503, REFUSED)
 measured(shed, "+ add_middleware(…), refused", fast_inside(full), 503)
+
+
+async def no_dependency(_connection: HTTPConnection) -> None:
+    pass
+
+
+async def yielding(_connection: HTTPConnection) -> AsyncIterator[None]:
+    with gate.try_acquire():
+        yield
+
+
+gate = Gate(LIMIT, pressure=())
+routes = bench.group("FastAPI, one async route with a limit of its own", times=250)
+measured(routes, "FastAPI", bare, 200)
+measured(routes, "+ a dependency that does nothing", fast(no_dependency), 200)
+measured(routes, "+ quota(…), admitted", fast(quota(plenty, key=client_ip())), 200)
+measured(routes, "+ guard(…), admitted", fast(guard(gate)), 200)
+measured(routes, "+ the same gate in a dependency with yield", fast(yielding), 200)
 
 
 if __name__ == "__main__":
