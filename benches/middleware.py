@@ -11,11 +11,8 @@ from interleaved import Bench, Target
 from starlette.requests import HTTPConnection  # noqa: TC002 (FastAPI looks at it)
 
 from sluicegate import Gate, KeyedTokenBucket, SemaphoreLimiter
-from sluicegate._client_ip import client_ip
-from sluicegate._fastapi_dependencies import guard, quota
-from sluicegate._rate_limit import RateLimitMiddleware
-from sluicegate.asgi import LoadSheddingMiddleware
-from sluicegate.fastapi import protect
+from sluicegate.asgi import LoadSheddingMiddleware, RateLimitMiddleware, client_ip
+from sluicegate.fastapi import guard, protect, quota
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -10,8 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from sluicegate import KeyedTokenBucket, SemaphoreLimiter
-from sluicegate._rate_limit import RateLimitMiddleware
-from sluicegate.asgi import LoadSheddingMiddleware, Rule
+from sluicegate.asgi import LoadSheddingMiddleware, RateLimitMiddleware, Rule
 from sluicegate.fastapi import protect
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate._client_ip import client_ip
+from sluicegate.asgi import client_ip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

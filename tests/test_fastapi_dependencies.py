@@ -31,8 +31,7 @@ from sluicegate import (
     Rejection,
     context,
 )
-from sluicegate._fastapi_dependencies import guard, quota
-from sluicegate.fastapi import protect
+from sluicegate.fastapi import guard, protect, quota
 from sluicegate.testing import assert_idle
 
 if TYPE_CHECKING:

@@ -15,9 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from sluicegate import KeyedTokenBucket, ManualClock, Reason, Rejection
-from sluicegate._client_ip import client_ip
-from sluicegate._rate_limit import RateLimitMiddleware
-from sluicegate.asgi import DEFAULT_EXEMPT
+from sluicegate.asgi import DEFAULT_EXEMPT, RateLimitMiddleware, client_ip
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from sluicegate import _core
 from sluicegate._answer import Answer
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
+from sluicegate._client_ip import client_ip
 from sluicegate._client_watch import ClientWatch
 from sluicegate._core import Acquire, Permit, Rejection
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
 from sluicegate._headers import Headers
 from sluicegate._options import Options, check_options, find_rule, key_of, limiter_of
+from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate._refusal import problem_details, refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
 from sluicegate._semaphore import SemaphoreLimiter
@@ -39,10 +41,12 @@ __all__ = [
     "LoadSheddingMiddleware",
     "Message",
     "Options",
+    "RateLimitMiddleware",
     "Receive",
     "Rule",
     "Scope",
     "Send",
+    "client_ip",
     "problem_details",
 ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
 from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
+from sluicegate._fastapi_dependencies import guard, quota
 from sluicegate._refusal import refusal
 from sluicegate.asgi import LoadSheddingMiddleware
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from sluicegate.asgi import ASGIApp, Message, Options, Receive, Scope, Send
 
-__all__ = ["protect"]
+__all__ = ["guard", "protect", "quota"]
 
 AppT = TypeVar("AppT", bound=Starlette)
 
