@@ -52,6 +52,10 @@ async def must_not_receive() -> Message:
     raise AssertionError("receive was called")
 
 
+async def connect() -> Message:
+    return {"type": "websocket.connect"}
+
+
 def play(app: ASGIApp, scope: Scope) -> list[Message]:
     sent: list[Message] = []
 
@@ -59,7 +63,7 @@ def play(app: ASGIApp, scope: Scope) -> list[Message]:
         sent.append(message)
 
     async def main() -> None:
-        await app(scope, must_not_receive, send)
+        await app(scope, connect if scope["type"] == "websocket" else must_not_receive, send)
 
     asyncio.run(main())
     return sent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sluicegate.asgi import Scope
+    from sluicegate._asgi_types import Scope
 
 logger = logging.getLogger("sluicegate.asgi")
 

@@ -20,9 +20,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from sluicegate._asgi_types import Scope
     from sluicegate._bucket import KeyedTokenBucket
     from sluicegate._core import Permit
-    from sluicegate.asgi import Scope
 
 # Where FastAPI keeps what it ends after the response is sent, since 0.118.
 _STACK: Final = "fastapi_inner_astack"

@@ -14,18 +14,19 @@ from sluicegate._bucket import KeyedTokenBucket
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
 from sluicegate._guard import is_coroutine_function
-from sluicegate._refusal import refusal
-from sluicegate._rules import Rule, check_callable, finder
+from sluicegate._options import find_rule
+from sluicegate._refusal import Refusal, refusal
+from sluicegate._rules import Rule, check_callable
+from sluicegate._streams import refuse_websocket
 
 if TYPE_CHECKING:
-    from sluicegate.asgi import ASGIApp, Message, Receive, Scope, Send
+    from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 
     Pair: TypeAlias = tuple[bytes, bytes]
     Respond: TypeAlias = Callable[[Scope, Rejection], "ASGIApp | Awaitable[ASGIApp | None] | None"]
 
 # RFC 9651: what a String of a structured field can be made of.
 _PRINTABLE: Final = re.compile(r"[ -~]+")
-_TRY_AGAIN_LATER: Final = 1013
 _RATE: Final = Reason.RATE
 _MOST_KEPT: Final = 512
 _CONNECTION_CLOSE: Final = (b"connection", b"close")
@@ -77,7 +78,8 @@ class RateLimitMiddleware:
         respond: What answers a refusal, from the scope and the rejection: an ASGI application such
             as a `Response` of Starlette, or `None` for the usual answer; may be async. The fields
             named above are added, `Retry-After` if it has none. If it raises an exception, that is
-            reported by `sys.unraisablehook`, and the answer is the usual one.
+            reported by `sys.unraisablehook`, and the answer is the usual one. Websockets always get
+            that.
         on_reject: Called with the scope and the rejection of each refusal, to count it. An
             exception is reported by `sys.unraisablehook`.
         headers: Whether admitted requests are told their quota too. Default: yes.
@@ -114,7 +116,7 @@ class RateLimitMiddleware:
         self._take = bucket._take_from_quota  # noqa: SLF001
         self._key = key
         self._tokens = tokens
-        self._exempt = finder([Rule(match, exempt=True) for match in _matches(exempt)])
+        self._exempt = find_rule([Rule(match, exempt=True) for match in _matches(exempt)])
         self._respond = respond
         self._on_reject = on_reject
         self._headers = headers
@@ -128,7 +130,7 @@ class RateLimitMiddleware:
         """Run the application, or refuse the request."""
         key = None
         kind = scope["type"]
-        if kind in {"http", "websocket"} and not self._is_exempt(scope):
+        if kind in {"http", "websocket"} and self._exempt(scope) is None:
             key = self._key(scope)
         if key is None:
             await self.app(scope, receive, send)
@@ -158,30 +160,24 @@ class RateLimitMiddleware:
                 self._on_reject(scope, rejection)
             except Exception as error:
                 _core.report(error, self._on_reject)
-        prefix = ""
-        if scope["type"] == "websocket":
-            if "websocket.http.response" not in (scope.get("extensions") or {}):
-                await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": ""})
-                return
-            prefix = "websocket."
-        elif _withholds_body(scope):
-            fields = (*fields, _CONNECTION_CLOSE)
         status, headers, body = refusal(rejection)
+        if scope["type"] == "websocket":
+            denial = Refusal(status, (*headers, *fields), body)
+            await refuse_websocket(denial, scope, receive, send)
+            return
+        if _withholds_body(scope):
+            fields = (*fields, _CONNECTION_CLOSE)
         answer = None if self._respond is None else await _answer(self._respond, scope, rejection)
         if answer is not None:
             retry_after = next(pair for pair in headers if pair[0] == b"retry-after")
             await answer(scope, receive, _completing(fields, retry_after, send))
             return
-        start = f"{prefix}http.response.start"
         # A fresh list: middleware outside of this one may add to the headers.
-        await send({"type": start, "status": status, "headers": [*headers, *fields]})
-        body = b"" if scope.get("method") == "HEAD" else body
-        await send({"type": f"{prefix}http.response.body", "body": body})
-
-    def _is_exempt(self, scope: Scope) -> bool:
-        # Every pattern begins with "/", so that half a part of a path is none.
-        path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-        return self._exempt(scope.get("method", "WEBSOCKET"), path) is not None
+        answered = [*headers, *fields]
+        await send({"type": "http.response.start", "status": status, "headers": answered})
+        await send(
+            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
+        )
 
 
 def rate_rejection(bucket: KeyedTokenBucket, wait: float) -> Rejection:
@@ -272,7 +268,7 @@ def _adding(fields: tuple[Pair, ...], send: Send) -> Send:
 
 def _completing(fields: tuple[Pair, ...], retry_after: Pair, send: Send) -> Send:
     def completing(message: Message) -> Awaitable[None]:
-        if message["type"] in {"http.response.start", "websocket.http.response.start"}:
+        if message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), *fields]
             if all(name.lower() != b"retry-after" for name, _ in headers):
                 headers.append(retry_after)
