@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from sluicegate import _core
 from sluicegate._gate import Gate
@@ -10,14 +10,14 @@ from sluicegate._headers import Headers
 from sluicegate._rules import Rule, check_callable, finder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sluicegate._answer import Hold
-    from sluicegate._asgi_types import ASGIApp, Scope
+    from sluicegate._asgi_refusal import Respond
+    from sluicegate._asgi_types import Scope
     from sluicegate._core import Rejection
     from sluicegate._limiter import Limit, Limiter
 
-    Respond: TypeAlias = Callable[[Scope, Rejection], ASGIApp | Awaitable[ASGIApp | None] | None]
 
 T = TypeVar("T")
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import re
 from collections.abc import Awaitable, Callable, Collection
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from sluicegate import _core
+from sluicegate._asgi_refusal import (
+    Pair,
+    Respond,
+    adding,
+    answer_of,
+    ending,
+    send_refusal,
+    tell,
+)
 from sluicegate._bucket import KeyedTokenBucket
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
@@ -22,14 +29,11 @@ from sluicegate._streams import refuse_websocket
 if TYPE_CHECKING:
     from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 
-    Pair: TypeAlias = tuple[bytes, bytes]
-    Respond: TypeAlias = Callable[[Scope, Rejection], "ASGIApp | Awaitable[ASGIApp | None] | None"]
 
 # RFC 9651: what a String of a structured field can be made of.
 _PRINTABLE: Final = re.compile(r"[ -~]+")
 _RATE: Final = Reason.RATE
 _MOST_KEPT: Final = 512
-_CONNECTION_CLOSE: Final = (b"connection", b"close")
 
 
 class RateLimitMiddleware:
@@ -143,7 +147,7 @@ class RateLimitMiddleware:
             return
         fields = self._fields(remaining, more_after, quota, window)
         if wait is None:
-            await self.app(scope, receive, _adding(fields, send))
+            await self.app(scope, receive, adding(fields, send))
         else:
             await self._refuse(rate_rejection(self.bucket, wait), fields, scope, receive, send)
 
@@ -155,29 +159,21 @@ class RateLimitMiddleware:
         receive: Receive,
         send: Send,
     ) -> None:
-        if self._on_reject is not None:
-            try:
-                self._on_reject(scope, rejection)
-            except Exception as error:
-                _core.report(error, self._on_reject)
-        status, headers, body = refusal(rejection)
+        tell(self._on_reject, scope, rejection)
+        status, headers, body = refused = refusal(rejection)
         if scope["type"] == "websocket":
             denial = Refusal(status, (*headers, *fields), body)
             await refuse_websocket(denial, scope, receive, send)
             return
-        if _withholds_body(scope):
-            fields = (*fields, _CONNECTION_CLOSE)
-        answer = None if self._respond is None else await _answer(self._respond, scope, rejection)
-        if answer is not None:
-            retry_after = next(pair for pair in headers if pair[0] == b"retry-after")
-            await answer(scope, receive, _completing(fields, retry_after, send))
+        app = None
+        if self._respond is not None:
+            app = await answer_of(self._respond, scope, rejection)
+        if app is None:
+            await send_refusal(refused, scope, send, fields)
             return
-        # A fresh list: middleware outside of this one may add to the headers.
-        answered = [*headers, *fields]
-        await send({"type": "http.response.start", "status": status, "headers": answered})
-        await send(
-            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
-        )
+        retry_after = next(pair for pair in headers if pair[0] == b"retry-after")
+        pairs = (*fields, *ending(scope))
+        await app(scope, receive, _completing(pairs, retry_after, send))
 
 
 def rate_rejection(bucket: KeyedTokenBucket, wait: float) -> Rejection:
@@ -232,19 +228,6 @@ def _quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-async def _answer(respond: Respond, scope: Scope, rejection: Rejection) -> ASGIApp | None:
-    try:
-        answer: Any = respond(scope, rejection)
-        if inspect.isawaitable(answer):
-            answer = await answer
-        check_callable("what respond returns", answer)
-    except Exception as error:
-        _core.report(error, respond)
-        return None
-    found: ASGIApp | None = answer
-    return found
-
-
 def _fields_of(
     name: str, remaining: int, more_after: int | None, quota: int, window: int
 ) -> tuple[Pair, ...]:
@@ -253,17 +236,6 @@ def _fields_of(
         (b"ratelimit-policy", f"{name};q={quota};w={window}".encode()),
         (b"ratelimit", f"{name};r={remaining}{time}".encode()),
     )
-
-
-def _adding(fields: tuple[Pair, ...], send: Send) -> Send:
-    # No coroutine function: that would be one more coroutine for each message.
-    def adding(message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start":
-            message = dict(message)
-            message["headers"] = [*message.get("headers", ()), *fields]
-        return send(message)
-
-    return adding
 
 
 def _completing(fields: tuple[Pair, ...], retry_after: Pair, send: Send) -> Send:
@@ -276,15 +248,3 @@ def _completing(fields: tuple[Pair, ...], retry_after: Pair, send: Send) -> Send
         return send(message)
 
     return completing
-
-
-def _withholds_body(scope: Scope) -> bool:
-    # A client that has announced a body and waits for "100 Continue" may or may
-    # not send that body after a refusal. What comes next on the connection could
-    # then be taken for the body, so it is not used again. HTTP/2 has no such
-    # ambiguity, and no such header.
-    for name, _ in scope["headers"]:
-        if name == b"expect":
-            version: str = scope["http_version"]
-            return version.startswith("1")
-    return False

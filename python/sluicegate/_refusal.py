@@ -9,7 +9,6 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from sluicegate._asgi_types import ASGIApp, Receive, Scope, Send
     from sluicegate._core import Rejection
 
 # Written out, since a quota has more waits than can be kept, and JSON would be most of it.
@@ -37,17 +36,9 @@ def refusal(rejection: Rejection) -> Refusal:
     return _refusal(rejection.status, _seconds(rejection))
 
 
-def problem_details(_scope: Scope, rejection: Rejection) -> ASGIApp:
-    """Answer a refusal by problem details, as RFC 9457 describes: for `respond=`."""
-    status, headers, body = _problem(rejection.status, _seconds(rejection))
-
-    async def answer(scope: Scope, _receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": [*headers]})
-        await send(
-            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
-        )
-
-    return answer
+def problem(rejection: Rejection) -> Refusal:
+    """Return the same as problem details, as RFC 9457 describes them."""
+    return _problem(rejection.status, _seconds(rejection))
 
 
 def _seconds(rejection: Rejection) -> int:

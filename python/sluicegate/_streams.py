@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from sluicegate._asgi_refusal import send_refusal
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
 from sluicegate._refusal import refusal
@@ -82,9 +83,7 @@ async def run_for(
         elif state == "open":
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif state == "new":
-            status, headers, body = refusal(Rejection("", Reason.WAIT))
-            await send({"type": "http.response.start", "status": status, "headers": [*headers]})
-            await send({"type": "http.response.body", "body": body})
+            await send_refusal(refusal(Rejection("", Reason.WAIT)), scope, send)
 
 
 _STATES: Final = {

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import logging
 from asyncio import get_running_loop
 from contextlib import nullcontext
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sluicegate import _core
 from sluicegate._answer import Answer
+from sluicegate._asgi_refusal import adding, answer_of, ending, problem_details, send_refusal, tell
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 from sluicegate._client_ip import client_ip
 from sluicegate._client_watch import ClientWatch
@@ -21,13 +21,12 @@ from sluicegate._gate import Gate
 from sluicegate._headers import Headers
 from sluicegate._options import Options, check_options, find_rule, key_of, limiter_of
 from sluicegate._rate_limit import RateLimitMiddleware
-from sluicegate._refusal import problem_details, refusal
+from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
 from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._streams import Streams, refuse_websocket, run_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Self, Unpack
 
@@ -60,7 +59,6 @@ _FIRST: Final = {_ATTEMPT: 1, _ATTEMPTS_BEFORE: 0}
 _LONGEST_NUMBER: Final = 10
 _NAME: Final = itemgetter(0)
 _NO_TERMS: Final = nullcontext()
-_CONNECTION_CLOSE: Final = (b"connection", b"close")
 
 
 class LoadSheddingMiddleware:
@@ -333,47 +331,24 @@ class LoadSheddingMiddleware:
         send: Send,
         rule: Rule | None,
     ) -> None:
-        if self._on_reject is not None:
-            try:
-                self._on_reject(scope, rejection)
-            except Exception as error:
-                _core.report(error, self._on_reject)
+        tell(self._on_reject, scope, rejection)
         if scope["type"] == "websocket":
             await refuse_websocket(refusal(rejection), scope, receive, send)
             return
         degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
         if degrade is not None and (permit := self._degraded.try_acquire()):
             with permit:
-                app = await _answer_of(degrade, scope, rejection)
+                app = await answer_of(degrade, scope, rejection)
                 if app is not None:
                     await app(scope, receive, send)
                     return
         if self._respond is not None:
-            app = await _answer_of(self._respond, scope, rejection)
+            app = await answer_of(self._respond, scope, rejection)
             if app is not None:
-                await app(scope, receive, send)
+                pairs = ending(scope)
+                await app(scope, receive, adding(pairs, send) if pairs else send)
                 return
-        status, headers, body = refusal(rejection)
-        # Fresh containers: middleware outside this one may add to the headers.
-        answer = [*headers, _CONNECTION_CLOSE] if _withholds_body(scope) else [*headers]
-        await send({"type": "http.response.start", "status": status, "headers": answer})
-        await send(
-            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body}
-        )
-
-
-async def _answer_of(
-    respond: Callable[[Scope, Rejection], Any], scope: Scope, rejection: Rejection
-) -> ASGIApp | None:
-    # One that fails is no reason for a 500: the client is refused as usual.
-    try:
-        app: Any = respond(scope, rejection)
-        if inspect.isawaitable(app):
-            app = await app
-    except Exception as error:
-        _core.report(error, respond)
-        return None
-    return cast("ASGIApp | None", app)
+        await send_refusal(refusal(rejection), scope, send)
 
 
 def _is_asyncio() -> bool:
@@ -395,15 +370,3 @@ def _is_without_body(scope: Scope) -> bool:
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
         for name, value in scope["headers"]
     )
-
-
-def _withholds_body(scope: Scope) -> bool:
-    # A client that has announced a body and waits for "100 Continue" may or may
-    # not send that body after a 503. What comes next on the connection could
-    # then be taken for the body, so it is not used again. HTTP/2 has no such
-    # ambiguity, and no such header.
-    for name, _ in scope["headers"]:
-        if name == b"expect":
-            version: str = scope["http_version"]
-            return version.startswith("1")
-    return False

@@ -1,0 +1,94 @@
+"""How a refusal is answered over ASGI."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from sluicegate import _core
+from sluicegate._refusal import problem
+from sluicegate._rules import check_callable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
+    from sluicegate._core import Rejection
+    from sluicegate._refusal import Refusal
+
+Respond: TypeAlias = "Callable[[Scope, Rejection], ASGIApp | Awaitable[ASGIApp | None] | None]"
+Pair: TypeAlias = tuple[bytes, bytes]
+
+_CONNECTION_CLOSE: Final[Pair] = (b"connection", b"close")
+
+
+def problem_details(_scope: Scope, rejection: Rejection) -> ASGIApp:
+    """Answer a refusal by problem details, as RFC 9457 describes: for `respond=`."""
+    answer = problem(rejection)
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_refusal(answer, scope, send)
+
+    return app
+
+
+async def send_refusal(
+    answer: Refusal, scope: Scope, send: Send, more: tuple[Pair, ...] = ()
+) -> None:
+    """Send a refusal, and `more` headers than it has itself."""
+    status, headers, body = answer
+    # Fresh containers: middleware outside of this one may add to the headers.
+    pairs = [*headers, *more, *ending(scope)]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+def ending(scope: Scope) -> tuple[Pair, ...]:
+    """Return the header that ends the connection, where a refusal has to."""
+    # A client that has announced a body and waits for "100 Continue" may or may
+    # not send that body after a 503. What comes next on the connection could
+    # then be taken for the body, so it is not used again. HTTP/2 has no such
+    # ambiguity, and no such header.
+    for name, _ in scope["headers"]:
+        if name == b"expect":
+            version: str = scope["http_version"]
+            return (_CONNECTION_CLOSE,) if version.startswith("1") else ()
+    return ()
+
+
+def adding(pairs: tuple[Pair, ...], send: Send) -> Send:
+    """Return a `send()` that adds headers to an answer."""
+
+    # No coroutine function: that would be one more coroutine for each message.
+    def add(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *pairs]}
+        return send(message)
+
+    return add
+
+
+def tell(
+    on_reject: Callable[[Scope, Rejection], object] | None, scope: Scope, rejection: Rejection
+) -> None:
+    """Tell of a refusal whoever wants to know; one that fails is reported."""
+    if on_reject is not None:
+        try:
+            on_reject(scope, rejection)
+        except Exception as error:
+            _core.report(error, on_reject)
+
+
+async def answer_of(respond: Respond, scope: Scope, rejection: Rejection) -> ASGIApp | None:
+    """Return what answers instead, if anything does; one that fails is reported."""
+    # It is no reason for a 500: the client is refused as usual.
+    try:
+        answer: Any = respond(scope, rejection)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        check_callable("what respond and degrade return", answer)
+    except Exception as error:
+        _core.report(error, respond)
+        return None
+    app: ASGIApp | None = answer
+    return app
