@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sluicegate import _core
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Respond: TypeAlias = "Callable[[Scope, Rejection], ASGIApp | Awaitable[ASGIApp | None] | None]"
 Pair: TypeAlias = tuple[bytes, bytes]
 
+_NAME: Final = itemgetter(0)
 _CONNECTION_CLOSE: Final[Pair] = (b"connection", b"close")
 
 
@@ -49,10 +51,9 @@ def ending(scope: Scope) -> tuple[Pair, ...]:
     # not send that body after a 503. What comes next on the connection could
     # then be taken for the body, so it is not used again. HTTP/2 has no such
     # ambiguity, and no such header.
-    for name, _ in scope["headers"]:
-        if name == b"expect":
-            version: str = scope["http_version"]
-            return (_CONNECTION_CLOSE,) if version.startswith("1") else ()
+    if b"expect" in map(_NAME, scope["headers"]):
+        version: str = scope["http_version"]
+        return (_CONNECTION_CLOSE,) if version.startswith("1") else ()
     return ()
 
 

@@ -119,9 +119,14 @@ class ClientWatch:
 
     def _listen(self) -> asyncio.Future[Message]:
         if self._reading is None:
-            self._reading = asyncio.ensure_future(self._receive())
+            # A task of our own, since what a server returns may be no whole future: of those of
+            # granian only the last callback is called.
+            self._reading = asyncio.ensure_future(self._read())
             self._reading.add_done_callback(self._came)
         return self._reading
+
+    async def _read(self) -> Message:
+        return await self._receive()
 
     def _came(self, reading: asyncio.Future[Message]) -> None:
         self._reading = None

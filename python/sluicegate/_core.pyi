@@ -1,4 +1,13 @@
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from types import GenericAlias, TracebackType
 from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, final, overload
 
@@ -12,6 +21,7 @@ __all__ = [
     "Acquire",
     "AdaptiveThrottle",
     "Algorithm",
+    "Answer",
     "BaseLimiter",
     "ClassicLimiter",
     "CoDelQueue",
@@ -250,6 +260,33 @@ class Permit:
         _traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+@final
+class Answer:
+    """The `send()` of a request that holds a permit, which it gives back when it is time to.
+
+    Timed is the work until the last byte of the answer, of server-sent events until the first:
+    what comes after that is the client's time, or work that nobody waits for. The work is named by
+    the route that a framework has put into the scope, unless a rule has named it.
+    """
+
+    def __new__(
+        cls,
+        permit: Permit,
+        scope: MutableMapping[str, Any],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+        hold: Literal["work", "response", "headers"],
+        is_named: bool,
+        /,
+    ) -> Self: ...
+    def send(self, message: MutableMapping[str, Any], /) -> Awaitable[None]:
+        """Take note of a message, and send it on."""
+
+    def end(self) -> None:
+        """Give the permit back; what the status says is the outcome."""
+
+    def fail(self, exception: BaseException, /) -> None:
+        """Give the permit back; what the exception says is the outcome."""
 
 @final
 class Acquire(Permit, Coroutine[Any, Any, Permit]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from sluicegate import _core
 from sluicegate._gate import Gate
@@ -12,7 +12,6 @@ from sluicegate._rules import Rule, check_callable, finder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sluicegate._answer import Hold
     from sluicegate._asgi_refusal import Respond
     from sluicegate._asgi_types import Scope
     from sluicegate._core import Rejection
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-HOLDS: Final = ("work", "response", "headers")
+Hold: TypeAlias = Literal["work", "response", "headers"]
+HOLDS: Final = get_args(Hold)
 
 
 class Options(TypedDict, total=False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from sluicegate._enums import Criticality
@@ -137,17 +136,17 @@ def finder(rules: object) -> Finder:
         TypeError: If it is no sequence of rules.
     """
     exact, patterns = _table(rules)
-    none = (len(exact) + len(patterns), None)
+    none: tuple[int, Rule | None] = (len(exact) + len(patterns), None)
 
     def find(method: str, path: str) -> Rule | None:
         methods: tuple[str | None, ...] = (
             (None, method, "GET") if method == "HEAD" else (None, method)
         )
-        found: tuple[int, Rule | None] = min(
-            (known for known in (exact.get((one, path)) for one in methods) if known),
-            key=itemgetter(0),
-            default=none,
-        )
+        found = none
+        for one in methods:
+            known = exact.get((one, path), none)
+            if known[0] < found[0]:
+                found = known
         for place, one, pattern, rule in patterns:
             if place > found[0]:
                 break

@@ -10,16 +10,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from sluicegate import _core
-from sluicegate._answer import Answer
 from sluicegate._asgi_refusal import adding, answer_of, ending, problem_details, send_refusal, tell
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 from sluicegate._client_ip import client_ip
 from sluicegate._client_watch import ClientWatch
-from sluicegate._core import Acquire, Permit, Rejection
+from sluicegate._core import Acquire, Answer, Permit, Rejection
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
 from sluicegate._headers import Headers
-from sluicegate._options import Options, check_options, find_rule, key_of, limiter_of
+from sluicegate._options import Hold, Options, check_options, find_rule, key_of, limiter_of
 from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
@@ -27,10 +26,10 @@ from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._streams import Streams, refuse_websocket, run_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Self, Unpack
 
-    from sluicegate._answer import Hold
     from sluicegate._limiter import Limiter
 
 __all__ = [
@@ -128,6 +127,10 @@ class LoadSheddingMiddleware:
         self.limiter = limiter_of(options.get("gate"), options.get("limit"))
         self.malformed_headers = 0
         self._gate = self.limiter if isinstance(self.limiter, Gate) else None
+        # What says at once whether a request is admitted, refused, or has to wait.
+        self._ask: Callable[[], Permit | Rejection | Acquire] = (
+            self.limiter.try_acquire if self._gate is None else self._gate._begin  # noqa: SLF001
+        )
         rules = options.get("rules", ())
         self._find_rule = find_rule(rules)
         # A callable may look at what only a request has.
@@ -146,6 +149,7 @@ class LoadSheddingMiddleware:
         self._degrade = options.get("degrade")
         self._on_reject = options.get("on_reject")
         self._is_plain = self._key is None and not self._cancels
+        self._refuses_plainly = (self._respond, self._degrade, self._on_reject) == (None,) * 3
 
     def __repr__(self) -> str:
         return (
@@ -182,20 +186,21 @@ class LoadSheddingMiddleware:
         headers = scope["headers"]
         if (
             rule is None
-            and self._gate is not None
             and self._is_plain
             and kind == "http"
             and self._telling.isdisjoint(map(_NAME, headers))
         ):
-            permit = self._gate._begin()  # noqa: SLF001 (of this package)
+            permit = self._ask()
             if type(permit) is Permit:
-                answer = Answer(permit, scope, send, self._hold, is_named=False)
+                answer = Answer(permit, scope, send, self._hold, False)
                 try:
                     await self.app(scope, receive, answer.send)
                 except BaseException as error:
                     answer.fail(error)
                     raise
                 answer.end()
+            elif type(permit) is Rejection and self._refuses_plainly:
+                await send_refusal(refusal(permit), scope, send)
             else:
                 await self._go_on(permit, scope, receive, send, None)
             return
@@ -287,8 +292,13 @@ class LoadSheddingMiddleware:
         rule: Rule | None,
         watch: ClientWatch | None = None,
     ) -> None:
+        if type(permit) not in {Permit, Acquire}:
+            # Of a limiter of the user's own, which knows no more than to be held.
+            with permit:
+                await self.app(scope, receive, send)
+            return
         is_named = rule is not None and rule.operation is not None
-        answer = Answer(permit, scope, send, self._hold, is_named=is_named)
+        answer = Answer(permit, scope, send, self._hold, is_named)
         try:
             if self._cancels:
                 if watch is None:

@@ -10,6 +10,7 @@
 #![allow(clippy::unused_self)]
 
 mod acquire;
+mod answer;
 mod bucket;
 mod classic;
 mod clock;
@@ -59,7 +60,7 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, bucket, classic, clock, codel, deadline, default_clock, exit, fork, gate,
+        acquire, answer, bucket, classic, clock, codel, deadline, default_clock, exit, fork, gate,
         gradient, interpreters, keyed_bucket, limiter, permit, pressure, queue, rejection,
         retry_budget, retry_permit, scope, semaphore, simulate, throttle, token_retry_budget,
     };
@@ -70,6 +71,7 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         interpreters::refuse_all_but_the_main()?;
         module.add_class::<acquire::Acquire>()?;
+        module.add_class::<answer::Answer>()?;
         module.add_class::<bucket::TokenBucket>()?;
         module.add_class::<classic::Algorithm>()?;
         module.add_class::<classic::ClassicLimiter>()?;

@@ -221,6 +221,15 @@ impl Permit {
         self.outcome.store(index, Ordering::Relaxed);
     }
 
+    /// The end of what a server has answered.
+    pub(crate) fn end_with(&self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
+        self.give_back(py, || outcome)
+    }
+
+    pub(crate) fn name(&self, operation: Py<PyString>) {
+        self.operation.set(Some(operation));
+    }
+
     /// The end of a `with` block.
     pub(crate) fn exit(&self, py: Python<'_>, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut raised = Ok(());
@@ -346,7 +355,7 @@ impl Permit {
     }
 
     /// Say that the answer is given: what it is held for from now on is not timed.
-    fn answered(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn answered(&self, py: Python<'_>) -> PyResult<()> {
         if self.right.is_there() && self.answered.load(Ordering::Relaxed) == NOT_YET {
             // Relaxed: of two that are told at once either will do.
             let now = self.limiter.clock().now(py)?;

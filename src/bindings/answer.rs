@@ -1,0 +1,188 @@
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+
+use super::permit::Permit;
+use crate::primitives::Outcome;
+
+/// Until when a permit is held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Work,
+    Response,
+    Headers,
+}
+
+/// The `send()` of a request that holds a permit, which it gives back when it is time to.
+// Here, and not in Python, since it is called for each message.
+#[pyclass(frozen, module = "sluicegate._core")]
+pub(crate) struct Answer {
+    permit: Py<Permit>,
+    scope: Py<PyAny>,
+    send: Py<PyAny>,
+    hold: Hold,
+    /// Whether a rule has said what kind of work it is.
+    is_named: bool,
+    /// 0 until one is sent. Relaxed, both: one task sends.
+    status: AtomicU16,
+    is_over: AtomicBool,
+}
+
+const START: &str = "http.response.start";
+/// What a body is made of.
+const PARTS: [&str; 3] =
+    ["http.response.body", "http.response.pathsend", "http.response.zerocopysend"];
+const EVENT_STREAM: &[u8] = b"text/event-stream";
+const GATEWAY_TIMEOUT: u16 = 504;
+
+impl Answer {
+    fn note(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = message.py();
+        let kind = message.get_item(intern!(py, "type"))?;
+        let kind = kind.cast::<PyString>()?.to_string_lossy();
+        if kind == START {
+            return self.note_start(message);
+        }
+        if PARTS.contains(&&*kind) {
+            let more = match message.cast::<PyDict>() {
+                Ok(message) => message.get_item(intern!(py, "more_body"))?,
+                Err(_) => Some(message.call_method1("get", (intern!(py, "more_body"),))?),
+            };
+            if !more.map_or(Ok(false), |more| more.is_truthy())? {
+                return match self.hold {
+                    Hold::Response => self.end(py),
+                    Hold::Work | Hold::Headers => self.permit.get().answered(py),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn note_start(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = message.py();
+        let status = message.get_item(intern!(py, "status"))?.extract()?;
+        self.status.store(status, Ordering::Relaxed);
+        if self.hold == Hold::Headers {
+            return self.end(py);
+        }
+        if is_event_stream(message)? { self.permit.get().answered(py) } else { Ok(()) }
+    }
+
+    /// The first call counts.
+    fn is_first(&self) -> bool {
+        !self.is_over.swap(true, Ordering::Relaxed)
+    }
+
+    /// Names the work by the route that a framework has found; never by the path, of
+    /// which there is no end.
+    fn name(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_named {
+            return Ok(());
+        }
+        let scope = self.scope.bind(py);
+        let Ok(scope) = scope.cast::<PyDict>() else { return Ok(()) };
+        let template = match scope.get_item(intern!(py, "route"))? {
+            Some(route) => route.getattr(intern!(py, "path")).ok(),
+            None => scope.get_item(intern!(py, "path_template"))?,
+        };
+        let template = template.and_then(|template| template.cast_into::<PyString>().ok());
+        if let (Some(template), Some(method)) = (template, scope.get_item(intern!(py, "method"))?) {
+            let name = PyString::new(py, &format!("{method} {template}"));
+            self.permit.get().name(name.unbind());
+        }
+        Ok(())
+    }
+}
+
+/// Of these the first byte is what is waited for.
+fn is_event_stream(message: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = message.py();
+    let headers = match message.cast::<PyDict>() {
+        Ok(message) => message.get_item(intern!(py, "headers"))?,
+        Err(_) => Some(message.call_method1("get", (intern!(py, "headers"), ()))?),
+    };
+    let Some(headers) = headers else { return Ok(false) };
+    for pair in headers.try_iter()? {
+        let pair = pair?;
+        let name = pair.get_item(0)?;
+        // What is no bytes is for the server to refuse.
+        let Ok(name) = name.cast::<PyBytes>() else { continue };
+        if name.as_bytes().eq_ignore_ascii_case(b"content-type") {
+            let value = pair.get_item(1)?;
+            let Ok(value) = value.cast::<PyBytes>() else { return Ok(false) };
+            let begin = value.as_bytes().get(..EVENT_STREAM.len());
+            return Ok(begin.is_some_and(|begin| begin.eq_ignore_ascii_case(EVENT_STREAM)));
+        }
+    }
+    Ok(false)
+}
+
+#[pymethods]
+impl Answer {
+    #[new]
+    #[pyo3(signature = (permit, scope, send, hold, is_named, /))]
+    fn new(
+        permit: Py<Permit>,
+        scope: Py<PyAny>,
+        send: Py<PyAny>,
+        hold: &str,
+        is_named: bool,
+    ) -> PyResult<Self> {
+        let hold = match hold {
+            "work" => Hold::Work,
+            "response" => Hold::Response,
+            "headers" => Hold::Headers,
+            _ => return Err(PyValueError::new_err(format!("no such hold: {hold:?}"))),
+        };
+        Ok(Self {
+            permit,
+            scope,
+            send,
+            hold,
+            is_named,
+            status: AtomicU16::new(0),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Take note of a message, and send it on.
+    #[pyo3(signature = (message, /))]
+    fn send(&self, message: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.note(message)?;
+        self.send.call1(message.py(), (message,))
+    }
+
+    /// Give the permit back; what the status says is the outcome.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.is_first() {
+            return Ok(());
+        }
+        let named = self.name(py);
+        let outcome = match self.status.load(Ordering::Relaxed) {
+            1..400 => Outcome::Success,
+            GATEWAY_TIMEOUT => Outcome::Overload,
+            _ => Outcome::Ignored,
+        };
+        self.permit.get().end_with(py, outcome).and(named)
+    }
+
+    /// Give the permit back; what the exception says is the outcome.
+    #[pyo3(signature = (exception, /))]
+    fn fail(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !self.is_first() {
+            return Ok(());
+        }
+        let named = self.name(exception.py());
+        self.permit.get().exit(exception.py(), exception).and(named)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.permit)?;
+        visit.call(&self.scope)?;
+        visit.call(&self.send)
+    }
+}
