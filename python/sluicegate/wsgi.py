@@ -1,0 +1,397 @@
+"""Load shedding for any WSGI application, in servers with worker threads."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from sluicegate import _core
+from sluicegate._core import Deadline, Rejection
+from sluicegate._enums import Criticality, Outcome, Reason
+from sluicegate._errors import QueueClosed, Rejected, TimedOut
+from sluicegate._guard import is_coroutine_function
+from sluicegate._headers import Headers
+from sluicegate._queue_time import QueueTime
+from sluicegate._refusal import refusal
+from sluicegate._rules import DEFAULT_EXEMPT, Rule, check_callable, finder
+from sluicegate._semaphore import SemaphoreLimiter
+from sluicegate._wsgi_body import Asked, Hold, under
+from sluicegate._wsgi_environ import HeaderReader, lower, path_of
+from sluicegate._wsgi_gate import check_threads, gate_for
+
+if TYPE_CHECKING:
+    from sluicegate._core import Permit
+    from sluicegate._gate import Gate
+    from sluicegate._limiter import BaseLimiter
+
+__all__ = [
+    "DEFAULT_EXEMPT",
+    "PERMIT",
+    "Environ",
+    "LoadSheddingMiddleware",
+    "Respond",
+    "Rule",
+    "StartResponse",
+    "WSGIApp",
+]
+
+Environ: TypeAlias = dict[str, Any]
+StartResponse: TypeAlias = Callable[..., Any]
+WSGIApp: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
+Respond: TypeAlias = Callable[[Environ, Rejection], WSGIApp | None]
+"""Gets the environ and the rejection, and returns what answers, such as a Flask or Werkzeug
+`Response`; `None`: as without it."""
+
+#: The key of the environ where the permit of a request is, so that it can be named:
+#: `environ[PERMIT].operation = "/users/<id>"`.
+PERMIT: Final = "sluicegate.permit"
+
+_LOG: Final = logging.getLogger("sluicegate.wsgi")
+_STATUS: Final = {429: "429 Too Many Requests", 503: "503 Service Unavailable"}
+_ANSWERED: Final = (Rejected, TimedOut, QueueClosed)
+_UNAVAILABLE: Final = Rejection("", Reason.WAIT)
+_DEFAULT_HEADERS: Final = Headers()
+_NO_RULE: Final = Rule("*")
+
+
+class LoadSheddingMiddleware:
+    """Answer 503 at once when more requests arrive than can be done in time.
+
+    A WSGI server such as gunicorn with `--threads` hands a request to the first worker thread that
+    is free; until then it waits in a queue of the server, where nobody looks at it. So one thread
+    is always left over, which refuses: a request either gets a permit and runs, or it is answered
+    503 with `Retry-After` and a small JSON body, before its body is read. Nobody waits here, since
+    who waits would hold a thread: this is so too for a `gate` of yours that lets others wait.
+
+        application = LoadSheddingMiddleware(get_wsgi_application(), threads=8)
+
+    in the `wsgi.py` of a Django project; for Flask there is `sluicegate.flask.protect()`. The
+    numbers are for one process: of `gunicorn --workers 4 --threads 8` it is the 8.
+
+    The permit is held until the server closes the response, also if the client has left meanwhile.
+    A response below 400 counts as SUCCESS, 504 and a `TimeoutError` as OVERLOAD, all else as
+    IGNORED, and so does a response that was not made to its end. A `Rejected` that the application
+    raises is answered with its 503 or 429, a `TimedOut` or `QueueClosed` with 503.
+
+    What the headers of a request say of its deadline and its criticality is the context of the
+    application (see `sluicegate.context`), also while it makes the parts of its response. Time in
+    queues before counts as waited if a proxy tells by `queue_time_header` when the request came:
+    it is taken off the deadline, and who has no deadline is refused after `max_queue_time`. While
+    the queue stands, half of either has to do: who is served at the last moment is done too late.
+    Where all are too late for 10 s, the clock of the proxy is thought to differ, and the header is
+    ignored until one is in time.
+
+    What becomes of the body of a refused upload is up to the server, which may not be told by a
+    header under WSGI to close the connection. gunicorn reads it, or closes the connection.
+
+    Args:
+        app: The WSGI application to protect.
+        threads: How many worker threads the server has in this process, from 1 to 100,000. With 1,
+            requests can only be refused for their time in the queue.
+        gate: A `Gate`, which may be shared. Its limit is below `threads`, and has to stay there.
+            Default: one that never waits, named "wsgi".
+        limit: How many requests may be in flight at once: a number above 0 and below `threads`, or
+            a new limiter of this package whose limit cannot reach it. Default: it follows
+            latency, from 1 to `threads` - 1.
+        rules: What holds for which requests: a sequence of `Rule`, or a function that returns one
+            or `None` for an environ. `DEFAULT_EXEMPT` are exempt unless a rule names them.
+        key: Returns for an environ who calls, or `None`: where some of a criticality are shed, it
+            is the same callers for a while.
+        headers: By which headers a deadline and a criticality come, and who is trusted: that
+            function gets the environ.
+        exempt_limit: How many requests of exempt paths may be in flight at once, beside the
+            others, from 1 to 1e9.
+        max_streams: How many requests by rules with `stream=True` may be in flight at once. They
+            hold threads of their own: the limit is below `threads` - `max_streams`. `None`: a
+            quarter of the threads, at least 1, if there is such a rule. With a function as
+            `rules`, streams take permits like all others unless it is given.
+        respond: Answers who is refused, see `Respond`; default: JSON.
+        degrade: Makes a cheaper answer for who would be refused, see `Respond`; the rule may have
+            one of its own. It runs in a worker thread beside `limit`.
+        degrade_limit: How many of these may be in flight at once, from 1 to 1e9.
+        on_reject: Is told the environ and the rejection of each that is refused.
+        queue_time_header: In which header a proxy tells when a request came, such as nginx by
+            `proxy_set_header X-Request-Start "t=${msec}"`: in seconds, milliseconds or
+            microseconds since 1970. What cannot be, is in the future or longer ago than an hour is
+            ignored and counted. `None`: it is not read.
+        max_queue_time: After how many seconds in queues a request without a deadline is refused,
+            above 0 and at most 3600; `None`: 1, or 10 mean service times if that is longer.
+
+    What `respond`, `degrade`, `on_reject`, `key` or a function as `rules` raises is reported by
+    `sys.unraisablehook`, and the request goes on as if it was not given.
+
+    Raises:
+        TypeError: If an argument is of a wrong type, or both `gate` and `limit` are given.
+        ValueError: If an argument is out of its range, or the limit leaves no thread over.
+
+    """
+
+    app: WSGIApp
+    #: How many worker threads the server has in this process.
+    threads: int
+    #: What decides.
+    gate: Gate
+    #: What exempt requests, streams and degraded answers run under; `snapshot()` counts them.
+    exempt: SemaphoreLimiter
+    streams: SemaphoreLimiter | None
+    degraded: SemaphoreLimiter
+
+    def __init__(
+        self,
+        app: WSGIApp,
+        *,
+        threads: int,
+        gate: Gate | None = None,
+        limit: float | BaseLimiter | None = None,
+        rules: Sequence[Rule] | Callable[[Environ], Rule | None] = (),
+        key: Callable[[Environ], str | None] | None = None,
+        headers: Headers = _DEFAULT_HEADERS,
+        exempt_limit: int = 16,
+        max_streams: int | None = None,
+        respond: Respond | None = None,
+        degrade: Respond | None = None,
+        degrade_limit: int = 16,
+        on_reject: Callable[[Environ, Rejection], object] | None = None,
+        queue_time_header: str | None = "x-request-start",
+        max_queue_time: float | None = None,
+    ) -> None:
+        self.app = _application(app)
+        self.threads = check_threads(threads)
+        _check_function("key", key)
+        _check_function("respond", respond)
+        _check_function("degrade", degrade)
+        _check_function("on_reject", on_reject)
+        self._key, self._respond, self._degrade = key, respond, degrade
+        self._on_reject = on_reject
+        self._headers = HeaderReader(headers)
+        self._queue_time = QueueTime(queue_time_header, max_queue_time)
+        self._find_rule = None if isinstance(rules, Sequence) else _function_of(rules)
+        self._rule_of = finder(rules if isinstance(rules, Sequence) else ())
+        streams = _streams(max_streams, rules, threads)
+        self.streams = _limiter("max_streams", streams, "streams") if streams else None
+        self.exempt = _limiter("exempt_limit", exempt_limit, "exempt")
+        self.degraded = _limiter("degrade_limit", degrade_limit, "degraded")
+        # Last, since it takes over the limiter that it is given.
+        self.gate = gate_for(
+            gate,
+            limit,
+            threads=threads,
+            streams=streams,
+            has_queue_time=queue_time_header is not None,
+            name="wsgi",
+        )
+        _LOG.info("in this process: %r", self)
+
+    def __repr__(self) -> str:
+        streams = "" if self.streams is None else f", max_streams={self.streams.limit:g}"
+        return (
+            f"{type(self).__name__}(threads={self.threads}, gate={self.gate!r}, "
+            f"exempt_limit={self.exempt.limit:g}{streams}, "
+            f"queue_time_header={self._queue_time.header!r})"
+        )
+
+    @property
+    def ignored_queue_times(self) -> int:
+        """How many times in queues were told that cannot be, or were not believed."""
+        return self._queue_time.ignored
+
+    @property
+    def malformed_headers(self) -> int:
+        """How many deadlines and criticalities were passed over since they say nothing."""
+        return self._headers.malformed
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Run the application, or refuse the request."""
+        rule = self._rule(environ) or _NO_RULE
+        asked: Asked | None = None
+        if rule.exempt:
+            verdict = self.exempt.try_acquire()
+        else:
+            said = self._headers.read(environ)
+            left = said.deadline
+            criticality = lower(said.criticality, rule.criticality)
+            if rule.stream and self.streams is not None:
+                verdict = _stream(self.streams, criticality, rule.operation)
+            else:
+                waited, is_late = self._queue_time.judge(environ, left, self.gate)
+                if left is not None:
+                    left = max(left - waited, 0.0)
+                # Whether it is a retry (`_wsgi_environ.is_retry`) belongs into this call.
+                verdict = self.gate.try_acquire(
+                    criticality=criticality,
+                    deadline=0.0 if is_late else left,
+                    key=self._caller(environ),
+                    operation=rule.operation,
+                    inner=rule.gate,
+                )
+            if verdict and not (left is None and criticality is None):
+                asked = Asked(None if left is None else Deadline.after(left), criticality)
+        if verdict:
+            return self._run(self.app, verdict, asked, environ, start_response, rule.max_lifetime)
+        return self._refuse(environ, start_response, verdict, rule)
+
+    def _run(
+        self,
+        app: WSGIApp,
+        permit: Permit,
+        asked: Asked | None,
+        environ: Environ,
+        start_response: StartResponse,
+        max_lifetime: float | None,
+    ) -> Iterable[bytes]:
+        hold = Hold(permit, asked)
+        environ[PERMIT] = permit
+
+        def start(status: str, headers: Any, exc_info: Any = None) -> Any:
+            hold.status = status
+            if exc_info is None:
+                return start_response(status, headers)
+            try:
+                return start_response(status, headers, exc_info)
+            finally:
+                exc_info = None  # it holds this frame
+
+        try:
+            if asked is None:
+                iterable = app(environ, start)
+            else:
+                with asked.scope():
+                    iterable = app(environ, start)
+            return under(hold, iterable, environ, max_lifetime)
+        except _ANSWERED as error:
+            hold.fail(error)
+            rejection = error.rejection if isinstance(error, Rejected) else _UNAVAILABLE
+            exc_info = None if hold.status is None else sys.exc_info()
+            return self._answer(environ, start_response, rejection, exc_info)
+        except BaseException as error:
+            hold.fail(error)
+            raise
+
+    def _refuse(
+        self,
+        environ: Environ,
+        start_response: StartResponse,
+        rejection: Rejection,
+        rule: Rule,
+    ) -> Iterable[bytes]:
+        degrade: Respond | None = rule.degrade or self._degrade
+        if degrade is not None and (permit := self.degraded.try_acquire()):
+            app: WSGIApp | None = _ask(degrade, environ, rejection)
+            if app is not None:
+                return self._run(app, permit, None, environ, start_response, None)
+            permit.release(Outcome.IGNORED)
+        if self._on_reject is not None:
+            _ask(self._on_reject, environ, rejection)
+        return self._answer(environ, start_response, rejection, None)
+
+    def _answer(
+        self, environ: Environ, start_response: StartResponse, rejection: Rejection, exc_info: Any
+    ) -> Iterable[bytes]:
+        if self._respond is not None and exc_info is None:
+            app: WSGIApp | None = _ask(self._respond, environ, rejection)
+            if app is not None:
+                return app(environ, start_response)
+        status, headers, body = refusal(rejection)
+        # A fresh list: middleware outside this one may add to it.
+        answer = [(name.decode(), value.decode()) for name, value in headers]
+        try:
+            if exc_info is None:
+                start_response(_STATUS[status], answer)
+            else:
+                start_response(_STATUS[status], answer, exc_info)
+        finally:
+            exc_info = None
+        return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
+
+    def _rule(self, environ: Environ) -> Rule | None:
+        if self._find_rule is not None:
+            found: object = _ask(self._find_rule, environ)
+            if isinstance(found, Rule):
+                return found
+        return self._rule_of(environ.get("REQUEST_METHOD", "GET"), path_of(environ))
+
+    def _caller(self, environ: Environ) -> str | None:
+        if self._key is None:
+            return None
+        key = _ask(self._key, environ)
+        return key if isinstance(key, str) else None
+
+
+def _stream(
+    streams: SemaphoreLimiter, criticality: Criticality | None, operation: str | None
+) -> Permit | Rejection:
+    verdict = streams.try_acquire(operation=operation)
+    if verdict:
+        return verdict
+    return Rejection(
+        verdict.gate,
+        Reason.STREAMS,
+        verdict.retry_after,
+        Criticality.CRITICAL if criticality is None else criticality,
+        verdict.limit,
+        verdict.in_flight,
+        operation=operation,
+        kind=verdict.kind,
+    )
+
+
+def _ask(function: Callable[..., Any], *arguments: object) -> Any:
+    """Call a function of the user; what it raises is reported, and it has said nothing."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        _core.report(error, function)
+        return None
+
+
+def _application(app: Any) -> WSGIApp:
+    if not callable(app) or is_coroutine_function(app):
+        msg = (
+            f"app must be a WSGI application, got {app!r:.100}; for ASGI there is "
+            "sluicegate.asgi.LoadSheddingMiddleware"
+        )
+        raise TypeError(msg)
+    application: WSGIApp = app
+    return application
+
+
+def _check_function(name: str, value: Any) -> None:
+    check_callable(name, value)
+    if value is not None and is_coroutine_function(value):
+        msg = f"{name} must not be async, got {value!r:.100}"
+        raise TypeError(msg)
+
+
+def _function_of(rules: Any) -> Callable[[Environ], Rule | None]:
+    if not callable(rules):
+        finder(rules)  # says what it takes
+    _check_function("rules", rules)
+    function: Callable[[Environ], Rule | None] = rules
+    return function
+
+
+def _streams(max_streams: Any, rules: object, threads: int) -> int:
+    if max_streams is None:
+        has_one = isinstance(rules, Sequence) and any(
+            isinstance(rule, Rule) and rule.stream for rule in rules
+        )
+        return max(1, threads // 4) if has_one else 0
+    text = f"max_streams must be an integer from 1 to threads - 2 = {threads - 2}"
+    if isinstance(max_streams, bool) or not isinstance(max_streams, int):
+        msg = f"{text}, or None, got {max_streams!r:.100}"
+        raise TypeError(msg)
+    if not 1 <= max_streams <= threads - 2:
+        msg = f"{text}, since a stream holds a thread, got {max_streams}"
+        raise ValueError(msg)
+    return max_streams
+
+
+def _limiter(parameter: str, limit: Any, name: str) -> SemaphoreLimiter:
+    text = f"{parameter} must be an integer from 1 to 1e9, got {limit!r:.100}"
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(text)
+    if not 1 <= limit <= 1e9:
+        raise ValueError(text)
+    return SemaphoreLimiter(limit, name=name)
