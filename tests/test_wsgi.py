@@ -26,7 +26,6 @@ from sluicegate import (
     TokenBucket,
     context,
 )
-from sluicegate._wsgi_environ import is_retry
 from sluicegate.classic import ClassicLimiter, Gradient2
 from sluicegate.testing import assert_idle
 from sluicegate.wsgi import DEFAULT_EXEMPT, PERMIT, LoadSheddingMiddleware, Rule
@@ -259,14 +258,15 @@ def test_a_function_may_be_the_rules(full: Gate) -> None:
         ("SHEDDABLE", None, False, SHEDDABLE),
         ("CRITICAL_PLUS", None, False, Criticality.CRITICAL),
         ("CRITICAL_PLUS", None, True, CRITICAL_PLUS),
-        ("CRITICAL_PLUS", SHEDDABLE, True, SHEDDABLE),
+        ("CRITICAL_PLUS", SHEDDABLE, True, CRITICAL_PLUS),
+        ("CRITICAL", SHEDDABLE, False, SHEDDABLE),
         ("SHEDDABLE", CRITICAL_PLUS, False, SHEDDABLE),
         (None, CRITICAL_PLUS, False, CRITICAL_PLUS),
         (None, None, True, None),
         ("important", None, True, None),
     ],
 )
-def test_a_client_may_only_lower(
+def test_a_stranger_may_only_lower(
     said: str | None, ruled: Criticality | None, trusted: bool, expected: Criticality | None
 ) -> None:
     app = Noting()
@@ -328,23 +328,47 @@ def test_the_context_holds_while_parts_are_made() -> None:
     cast("Any", response).close()
 
 
-def test_a_key_says_who_is_shed(caplog: pytest.LogCaptureFixture) -> None:
-    asked: list[str] = []
+def test_a_key_says_who_is_shed() -> None:
+    gate = Asked(3)
+    app = Noting()
+    middleware = LoadSheddingMiddleware(
+        app, threads=4, gate=gate, key=lambda environ: environ["PATH_INFO"]
+    )
+    call(middleware)
+    assert gate.ask["key"] == "/work"
+    assert app.seen[0].key == "/work"
 
-    def key(environ: Environ) -> str:
-        asked.append(environ["PATH_INFO"])
-        return "tenant-7"
 
-    call(LoadSheddingMiddleware(ok, threads=2, key=key))
-    assert asked == ["/work"]
+class Asked(Gate):
+    """A gate that keeps what it was asked last."""
+
+    ask: dict[str, Any]
+
+    def try_acquire(self, cost: int = 1, /, **ask: Any) -> Any:
+        self.ask = ask
+        return super().try_acquire(cost, **ask)
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"), [("1", False), ("2", True), ("17", True), ("x", False), ("", False)]
+    ("headers", "expected"),
+    [
+        ({"x_envoy_attempt_count": "1"}, False),
+        ({"x_envoy_attempt_count": "2"}, True),
+        ({"x_envoy_attempt_count": "17"}, True),
+        ({"x_envoy_attempt_count": "x"}, False),
+        ({"x_envoy_attempt_count": ""}, False),
+        ({"x_envoy_attempt_count": "9" * 5000}, False),
+        ({"grpc_previous_rpc_attempts": "0"}, False),
+        ({"grpc_previous_rpc_attempts": "1"}, True),
+        ({"x_envoy_attempt_count": "1", "grpc_previous_rpc_attempts": "1"}, True),
+        ({}, False),
+    ],
 )
-def test_a_proxy_tells_of_a_retry(count: str, expected: bool) -> None:
-    assert is_retry(environ(x_envoy_attempt_count=count)) is expected
-    assert not is_retry(environ())
+def test_the_gate_is_told_of_a_retry(headers: dict[str, str], expected: bool) -> None:
+    gate = Asked(3)
+    middleware = LoadSheddingMiddleware(ok, threads=4, gate=gate)
+    assert call(middleware, environ(**headers)).status == 200
+    assert gate.ask["retry"] is expected
 
 
 # -- what answers -----------------------------------------------------------------------

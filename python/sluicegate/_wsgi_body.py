@@ -26,15 +26,18 @@ class Asked:
     does not close a response, and count for whatever comes next there.
     """
 
-    __slots__ = ("_criticality", "_deadline")
+    __slots__ = ("_criticality", "_deadline", "_key")
 
-    def __init__(self, deadline: Deadline | None, criticality: Criticality | None) -> None:
+    def __init__(
+        self, deadline: Deadline | None, criticality: Criticality | None, key: str | None
+    ) -> None:
         self._deadline = deadline
         self._criticality = criticality
+        self._key = key
 
     def scope(self) -> AbstractContextManager[object]:
         """Make the block of one step."""
-        return _core.Scope(deadline=self._deadline, criticality=self._criticality)
+        return _core.Scope(deadline=self._deadline, criticality=self._criticality, key=self._key)
 
 
 class Hold:

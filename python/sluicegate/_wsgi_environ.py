@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from sluicegate._headers import Headers, Received
+from sluicegate._headers import Headers
 
 if TYPE_CHECKING:
     from sluicegate._enums import Criticality
 
-_NOTHING: Final = Received()
-_ATTEMPT_COUNT: Final = "HTTP_X_ENVOY_ATTEMPT_COUNT"
+# The number of this attempt, and how many there were before it; and what they are of the first.
+_FIRST: Final = {"HTTP_X_ENVOY_ATTEMPT_COUNT": 1, "HTTP_GRPC_PREVIOUS_RPC_ATTEMPTS": 0}
 _MOST_DIGITS: Final = 9
 
 
@@ -28,9 +28,13 @@ def path_of(environ: dict[str, Any]) -> str:
 
 
 def is_retry(environ: dict[str, Any]) -> bool:
-    """Whether a proxy says that it sends this request not for the first time."""
-    count: str = environ.get(_ATTEMPT_COUNT, "")
-    return count.isdecimal() and count.isascii() and len(count) <= _MOST_DIGITS and int(count) > 1
+    """Whether a proxy or a client says that it sends this request not for the first time."""
+    return any(key in environ and _is_above(first, environ[key]) for key, first in _FIRST.items())
+
+
+def _is_above(first: int, count: str) -> bool:
+    is_number = count.isdecimal() and count.isascii() and len(count) <= _MOST_DIGITS
+    return is_number and int(count) > first
 
 
 class HeaderReader:
@@ -57,20 +61,22 @@ class HeaderReader:
         """How many values were passed over."""
         return self._malformed
 
-    def read(self, environ: dict[str, Any]) -> Received:
-        """Return what is said."""
+    def read(
+        self, environ: dict[str, Any], ruled: Criticality | None
+    ) -> tuple[float | None, Criticality | None]:
+        """Return what is left of the deadline, and how much the request matters.
+
+        Strangers may only lower what a rule says.
+        """
         pairs = [(name, str(environ[key])) for key, name in self._keys if key in environ]
         if not pairs:
-            return _NOTHING
-        said = self._headers.read(pairs, trusted=self._headers.trusts(environ))
+            return None, ruled
+        is_trusted = self._headers.trusts(environ)
+        said = self._headers.read(pairs, trusted=is_trusted)
         if said.malformed:
             with self._lock:
                 self._malformed += said.malformed
-        return said
-
-
-def lower(said: Criticality | None, ruled: Criticality | None) -> Criticality | None:
-    """Return the less critical of two, of which either may say nothing."""
-    if said is None or ruled is None:
-        return ruled if said is None else said
-    return min(said, ruled)
+        criticality = said.criticality
+        if criticality is None or not (ruled is None or is_trusted or criticality < ruled):
+            criticality = ruled
+        return said.deadline, criticality

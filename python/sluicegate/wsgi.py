@@ -18,7 +18,7 @@ from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, check_callable, finder
 from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._wsgi_body import Asked, Hold, under
-from sluicegate._wsgi_environ import HeaderReader, lower, path_of
+from sluicegate._wsgi_environ import HeaderReader, is_retry, path_of
 from sluicegate._wsgi_gate import check_threads, gate_for
 
 if TYPE_CHECKING:
@@ -75,13 +75,16 @@ class LoadSheddingMiddleware:
     IGNORED, and so does a response that was not made to its end. A `Rejected` that the application
     raises is answered with its 503 or 429, a `TimedOut` or `QueueClosed` with 503.
 
-    What the headers of a request say of its deadline and its criticality is the context of the
-    application (see `sluicegate.context`), also while it makes the parts of its response. Time in
-    queues before counts as waited if a proxy tells by `queue_time_header` when the request came:
-    it is taken off the deadline, and who has no deadline is refused after `max_queue_time`. While
-    the queue stands, half of either has to do: who is served at the last moment is done too late.
-    Where all are too late for 10 s, the clock of the proxy is thought to differ, and the header is
-    ignored until one is in time.
+    Retries that say so (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) are shed before
+    first attempts of the same criticality.
+
+    What the headers of a request say of its deadline and its criticality, and its `key`, is the
+    context of the application (see `sluicegate.context`), also while it makes the parts of its
+    response. Time in queues before counts as waited if a proxy tells by `queue_time_header` when
+    the request came: it is taken off the deadline, and who has no deadline is refused after
+    `max_queue_time`. While the queue stands, half of either has to do: who is served at the last
+    moment is done too late. Where all are too late for 10 s, the clock of the proxy is thought to
+    differ, and the header is ignored until one is in time.
 
     What becomes of the body of a refused upload is up to the server, which may not be told by a
     header under WSGI to close the connection. gunicorn reads it, or closes the connection.
@@ -209,25 +212,24 @@ class LoadSheddingMiddleware:
         if rule.exempt:
             verdict = self.exempt.try_acquire()
         else:
-            said = self._headers.read(environ)
-            left = said.deadline
-            criticality = lower(said.criticality, rule.criticality)
+            left, criticality = self._headers.read(environ, rule.criticality)
+            key = self._caller(environ)
             if rule.stream and self.streams is not None:
                 verdict = _stream(self.streams, criticality, rule.operation)
             else:
                 waited, is_late = self._queue_time.judge(environ, left, self.gate)
                 if left is not None:
                     left = max(left - waited, 0.0)
-                # Whether it is a retry (`_wsgi_environ.is_retry`) belongs into this call.
                 verdict = self.gate.try_acquire(
                     criticality=criticality,
                     deadline=0.0 if is_late else left,
-                    key=self._caller(environ),
+                    key=key,
                     operation=rule.operation,
                     inner=rule.gate,
+                    retry=is_retry(environ),
                 )
-            if verdict and not (left is None and criticality is None):
-                asked = Asked(None if left is None else Deadline.after(left), criticality)
+            if verdict and not (left is None and criticality is None and key is None):
+                asked = Asked(None if left is None else Deadline.after(left), criticality, key)
         if verdict:
             return self._run(self.app, verdict, asked, environ, start_response, rule.max_lifetime)
         return self._refuse(environ, start_response, verdict, rule)
@@ -313,9 +315,7 @@ class LoadSheddingMiddleware:
         return self._rule_of(environ.get("REQUEST_METHOD", "GET"), path_of(environ))
 
     def _caller(self, environ: Environ) -> str | None:
-        if self._key is None:
-            return None
-        key = _ask(self._key, environ)
+        key = None if self._key is None else _ask(self._key, environ)
         return key if isinstance(key, str) else None
 
 
