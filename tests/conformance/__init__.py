@@ -1,0 +1,1 @@
+"""The same cases for the ASGI middleware over every server and framework."""

@@ -1,0 +1,50 @@
+"""Which server serves which framework, and which of the cases cannot be had where."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conformance.server import SERVERS
+
+# In full over every server; the others over one uvicorn and one other server each.
+EVERYWHERE: Final = ("plain", "fastapi", "fastapi_protect")
+ELSEWHERE: Final = {
+    "starlette": ("uvicorn-httptools-uvloop", "granian"),
+    "litestar": ("uvicorn-h11-asyncio", "hypercorn"),
+    "quart": ("uvicorn-httptools-asyncio", "hypercorn"),
+    "django": ("uvicorn-h11-uvloop", "granian"),
+}
+SITES: Final = tuple(
+    [(server, app) for server in SERVERS for app in EVERYWHERE]
+    + [(server, app) for app, servers in ELSEWHERE.items() for server in servers]
+)
+
+_500: Final = "answers an exception with 500 by itself, so that none gets out"
+_NO_STATE: Final = "gives handlers no state of the lifespan"
+_TASK: Final = "runs its handlers in a task, so in a context, of their own"
+_OUTLIVES: Final = "runs its handlers in a task of their own, which outlives the request's"
+_CANCELS: Final = "cancels a handler whose client has left"
+
+#: By framework or server, and by test: why a case is not for it.
+SKIPS: Final[dict[tuple[str, str], str]] = {
+    ("litestar", "exception"): _500,
+    ("quart", "exception"): _500,
+    ("django", "exception"): _500,
+    ("litestar", "lifespan_state"): _NO_STATE,
+    ("quart", "lifespan_state"): _NO_STATE,
+    ("django", "lifespan_state"): "knows no lifespan",
+    ("quart", "context_outside"): _TASK,
+    ("django", "context_outside"): _TASK,
+    ("quart", "cancelled"): _OUTLIVES,
+    ("django", "cancelled"): _OUTLIVES,
+    ("quart", "background"): "runs background tasks outside of the request, so without its permit",
+    ("django", "background"): "has no background tasks",
+    ("quart", "sub_app"): "mounts no ASGI applications",
+    ("django", "sub_app"): "mounts no ASGI applications",
+    ("django", "websocket"): "knows no websockets",
+    ("quart", "leaving_work"): _CANCELS,
+    ("django", "leaving_work"): _CANCELS,
+}
+
+#: By framework or server (or "" for all), and by test: a known fault. They fail when it is mended.
+FAULTS: Final[dict[tuple[str, str], str]] = {}
