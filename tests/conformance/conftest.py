@@ -62,6 +62,7 @@ def site(request: pytest.FixtureRequest, serving_site: tuple[Server, Site]) -> I
             site.close()
     finally:
         assert server.process.poll() is None, server.log()
+    assert not server.faults()
 
 
 @pytest.hookimpl(wrapper=True)

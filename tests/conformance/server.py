@@ -54,6 +54,14 @@ _COMMANDS: Final[Mapping[str, list[str]]] = {
     ],
 }
 SERVERS: Final = tuple(_COMMANDS)
+_ENVIRONMENT: Final = {
+    "PYTHONPATH": str(ROOT),
+    "PYTHONUNBUFFERED": "1",
+    # So that a permit that only the garbage collector has given back is told.
+    "PYTHONWARNINGS": "always::ResourceWarning",
+}
+# What is wrong wherever it stands in a log.
+_FAULTS: Final = ("was never released", "was never awaited", "was never retrieved")
 
 
 class Server:
@@ -65,9 +73,16 @@ class Server:
         self.process = process
         self.address = address
         self._log = log
+        self._lines_seen = 0
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
+
+    def faults(self) -> list[str]:
+        """Give the new lines of the log that tell of a fault in what was served."""
+        lines = self.log().splitlines()[self._lines_seen :]
+        self._lines_seen += len(lines)
+        return [line for line in lines if any(map(line.__contains__, _FAULTS))]
 
     def wait_until_it_listens(self) -> None:
         """Return as soon as a connection is accepted, which one on a socket of ours is at once."""
@@ -109,7 +124,7 @@ def serving(kind: str, app: str, log: Path, **environment: str) -> Iterator[Serv
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, **_ENVIRONMENT, **environment},
                 start_new_session=True,
             )
         try:

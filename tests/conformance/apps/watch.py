@@ -11,7 +11,7 @@ from conformance.features import HAS_STREAM_CAP
 from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware
 
 if TYPE_CHECKING:
-    from sluicegate.asgi import ASGIApp, Receive, Scope, Send
+    from sluicegate.asgi import ASGIApp, Message, Receive, Scope, Send
 
 # Where a server mounts the whole, with a root path.
 PREFIX = "/outer"
@@ -48,8 +48,13 @@ class Watch:
         facts = self.report.facts[name]
         facts["arrived"] = True
         outside.set(name)
+
+        async def observe(message: Message) -> None:
+            facts["sent"] = facts.get("sent", 0) + len(message.get("body", b""))
+            await send(message)
+
         try:
-            await app(scope, receive, send)
+            await app(scope, receive, observe)
         except BaseException as error:
             facts["error"] = type(error).__name__
             facts["is_the_same_error"] = error is self.report.raised.get(name)
