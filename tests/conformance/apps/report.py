@@ -114,7 +114,8 @@ class Report:
         for name in asked.get("release", []):
             self._may_go[name].set()
         for name in asked.get("cancel", []):
-            self.tasks[name].cancel()
+            if name in self.tasks:
+                self.tasks[name].cancel()
         if "release_all" in asked:
             for name in self.running:
                 self._may_go[name].set()
