@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conformance.client import Site
-from conformance.features import HAS_STREAM_CAP
-from conformance.matrix import FAULTS, SITES, SKIPS
+from conformance.matrix import SITES, SKIPS
 from conformance.server import Server, serving
 
 if TYPE_CHECKING:
@@ -17,13 +16,10 @@ if TYPE_CHECKING:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(name): the case in the table of what is left out")
-    config.addinivalue_line("markers", "new: needs the middleware that waits in line")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("new") and not HAS_STREAM_CAP:
-            item.add_marker(pytest.mark.skip(reason="this middleware has no such option yet"))
         case = item.get_closest_marker("case")
         callspec = getattr(item, "callspec", None)
         if case is None or callspec is None or "serving_site" not in callspec.params:
@@ -32,8 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for name in case.args:
                 if reason := SKIPS.get((who, name)):
                     item.add_marker(pytest.mark.skip(reason=f"{who} {reason}"))
-                if reason := FAULTS.get((who, name)):
-                    item.add_marker(pytest.mark.xfail(strict=True, reason=f"{who} {reason}"))
 
 
 @pytest.fixture(scope="session", params=SITES, ids="/".join)

@@ -45,8 +45,3 @@ SKIPS: Final[dict[tuple[str, str], str]] = {
     ("quart", "leaving_work"): _CANCELS,
     ("django", "leaving_work"): _CANCELS,
 }
-
-#: By framework or server (or "" for all), and by test: a known fault. They fail when it is mended.
-FAULTS: Final[dict[tuple[str, str], str]] = {
-    ("granian", "line_upload"): "never gives the body to a request that has waited in line",
-}

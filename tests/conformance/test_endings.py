@@ -79,7 +79,6 @@ def test_leaving_a_stream(site: Site, leave: str, path: str) -> None:
     assert site.until(name, in_flight=0, is_over=True)["in_flight_at_end"] == 1
 
 
-@pytest.mark.new
 @pytest.mark.case("leaving_line")
 def test_leaving_while_waiting_in_line(site: Site, leave: str) -> None:
     _, held = site.hold("x-gate: line")
@@ -93,7 +92,6 @@ def test_leaving_while_waiting_in_line(site: Site, leave: str) -> None:
     assert "started" not in site.until(name, is_over=True)
 
 
-@pytest.mark.new
 def test_waiting_in_line(site: Site) -> None:
     first, held = site.hold("x-gate: line")
     connection, name = site.connect(), site.name()
@@ -105,7 +103,6 @@ def test_waiting_in_line(site: Site) -> None:
     assert connection.read().body == b"GET 0"
 
 
-@pytest.mark.new
 @pytest.mark.case("line_upload")
 def test_waiting_in_line_with_an_upload(site: Site) -> None:
     first, held = site.hold("x-gate: line")

@@ -59,7 +59,6 @@ def test_a_websocket_is_accepted_while_all_requests_are_refused(site: Site) -> N
     site.release(*held)
 
 
-@pytest.mark.new
 def test_a_websocket_over_the_cap_is_refused_before_it_is_accepted(site: Site) -> None:
     names = [site.name() for _ in range(LIMIT)]
     with ExitStack() as open_ones:

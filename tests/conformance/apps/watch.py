@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from conformance.apps.report import LIMIT, Report, inside, outside, report
-from conformance.features import HAS_STREAM_CAP
 from sluicegate.asgi import DEFAULT_EXEMPT, LoadSheddingMiddleware
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 # Where a server mounts the whole, with a root path.
 PREFIX = "/outer"
 
-OPTIONS: dict[str, Any] = {"max_streams": LIMIT} if HAS_STREAM_CAP else {}
+OPTIONS: dict[str, Any] = {"max_streams": LIMIT}
 
 
 class Watch:
