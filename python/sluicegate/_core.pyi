@@ -282,10 +282,10 @@ class Answer:
     def send(self, message: MutableMapping[str, Any], /) -> Awaitable[None]:
         """Take note of a message, and send it on."""
 
-    def end(self) -> None:
+    def end(self, scope: MutableMapping[str, Any] | None, /) -> None:
         """Give the permit back; what the status says is the outcome."""
 
-    def fail(self, exception: BaseException, /) -> None:
+    def fail(self, exception: BaseException, scope: MutableMapping[str, Any], /) -> None:
         """Give the permit back; what the exception says is the outcome."""
 
 @final

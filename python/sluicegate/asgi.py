@@ -196,9 +196,9 @@ class LoadSheddingMiddleware:
                 try:
                     await self.app(scope, receive, answer.send)
                 except BaseException as error:
-                    answer.fail(error)
+                    answer.fail(error, scope)
                     raise
-                answer.end()
+                answer.end(scope)
             elif type(permit) is Rejection and self._refuses_plainly:
                 await send_refusal(refusal(permit), scope, send)
             else:
@@ -310,9 +310,9 @@ class LoadSheddingMiddleware:
             else:
                 await self.app(scope, receive, answer.send)
         except BaseException as error:
-            answer.fail(error)
+            answer.fail(error, scope)
             raise
-        answer.end()
+        answer.end(scope)
 
     async def _run_exempt(self, scope: Scope, receive: Receive, send: Send) -> None:
         permit = self._exempt.try_acquire()

@@ -22,7 +22,9 @@ enum Hold {
 #[pyclass(frozen, module = "sluicegate._core")]
 pub(crate) struct Answer {
     permit: Py<Permit>,
-    scope: Py<PyAny>,
+    /// Only where the permit ends before the application: frameworks put into the scope what
+    /// holds this one, and each request would be left to the collector.
+    scope: Option<Py<PyAny>>,
     send: Py<PyAny>,
     hold: Hold,
     /// Whether a rule has said what kind of work it is.
@@ -54,7 +56,7 @@ impl Answer {
             };
             if !more.map_or(Ok(false), |more| more.is_truthy())? {
                 return match self.hold {
-                    Hold::Response => self.end(py),
+                    Hold::Response => self.end(py, None),
                     Hold::Work | Hold::Headers => self.permit.get().answered(py),
                 };
             }
@@ -67,7 +69,7 @@ impl Answer {
         let status = message.get_item(intern!(py, "status"))?.extract()?;
         self.status.store(status, Ordering::Relaxed);
         if self.hold == Hold::Headers {
-            return self.end(py);
+            return self.end(py, None);
         }
         if is_event_stream(message)? { self.permit.get().answered(py) } else { Ok(()) }
     }
@@ -79,11 +81,9 @@ impl Answer {
 
     /// Names the work by the route that a framework has found; never by the path, of
     /// which there is no end.
-    fn name(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_named {
-            return Ok(());
-        }
-        let scope = self.scope.bind(py);
+    fn name(&self, py: Python<'_>, scope: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let own = self.scope.as_ref().map(|scope| scope.bind(py));
+        let Some(scope) = scope.or(own).filter(|_| !self.is_named) else { return Ok(()) };
         let Ok(scope) = scope.cast::<PyDict>() else { return Ok(()) };
         let template = match scope.get_item(intern!(py, "route"))? {
             Some(route) => route.getattr(intern!(py, "path")).ok(),
@@ -140,7 +140,7 @@ impl Answer {
         };
         Ok(Self {
             permit,
-            scope,
+            scope: (hold != Hold::Work).then_some(scope),
             send,
             hold,
             is_named,
@@ -157,11 +157,12 @@ impl Answer {
     }
 
     /// Give the permit back; what the status says is the outcome.
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
+    #[pyo3(signature = (scope, /))]
+    fn end(&self, py: Python<'_>, scope: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         if !self.is_first() {
             return Ok(());
         }
-        let named = self.name(py);
+        let named = self.name(py, scope);
         let outcome = match self.status.load(Ordering::Relaxed) {
             1..400 => Outcome::Success,
             GATEWAY_TIMEOUT => Outcome::Overload,
@@ -171,18 +172,20 @@ impl Answer {
     }
 
     /// Give the permit back; what the exception says is the outcome.
-    #[pyo3(signature = (exception, /))]
-    fn fail(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (exception, scope, /))]
+    fn fail(&self, exception: &Bound<'_, PyAny>, scope: &Bound<'_, PyAny>) -> PyResult<()> {
         if !self.is_first() {
             return Ok(());
         }
-        let named = self.name(exception.py());
+        let named = self.name(exception.py(), Some(scope));
         self.permit.get().exit(exception.py(), exception).and(named)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.permit)?;
-        visit.call(&self.scope)?;
+        if let Some(scope) = &self.scope {
+            visit.call(scope)?;
+        }
         visit.call(&self.send)
     }
 }
