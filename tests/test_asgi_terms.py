@@ -287,7 +287,9 @@ def test_the_sample_has_the_name_of_the_route(where: str, monkeypatch: pytest.Mo
 
     permits: list[Any] = []
     rules = [Rule("/items/*", operation="items")] if where == "rule" else []
-    ask(LoadSheddingMiddleware(app, gate=Named(10), rules=rules), scope_of("/items/1"))
+    # Whoever has a key is asked for by `_begin()`.
+    middleware = LoadSheddingMiddleware(app, gate=Named(10), rules=rules, key=lambda _scope: "me")
+    ask(middleware, scope_of("/items/1"))
     names = [permit.operation for permit in permits]
     expected = {"nowhere": None, "rule": "items"}.get(where, "GET /items/{id}")
     assert names == [expected]

@@ -29,6 +29,7 @@ __all__ = [
     "CpuUsage",
     "Deadline",
     "Detached",
+    "Entrance",
     "Gate",
     "GradientLimiter",
     "KeyedTokenBucket",
@@ -260,6 +261,26 @@ class Permit:
         _traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+@final
+class Entrance:
+    """Where most requests come in: those that no rule is about, and whose headers tell nothing."""
+
+    def __new__(
+        cls,
+        gate: Gate,
+        paths: dict[str, Any],
+        telling: Sequence[bytes],
+        hold: Literal["work", "response", "headers"],
+        /,
+    ) -> Self: ...
+    def begin(
+        self,
+        scope: MutableMapping[str, Any],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+        /,
+    ) -> Answer | Rejection | Acquire | None:
+        """Admit it, refuse it, or say that it has to wait; `None` if more is to be looked at."""
 
 @final
 class Answer:

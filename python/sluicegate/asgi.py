@@ -6,7 +6,6 @@ import copy
 import logging
 from asyncio import get_running_loop
 from contextlib import nullcontext
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from sluicegate import _core
@@ -14,7 +13,7 @@ from sluicegate._asgi_refusal import adding, answer_of, ending, problem_details,
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 from sluicegate._client_ip import client_ip
 from sluicegate._client_watch import ClientWatch
-from sluicegate._core import Acquire, Answer, Permit, Rejection
+from sluicegate._core import Acquire, Answer, Entrance, Permit, Rejection
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
 from sluicegate._headers import Headers
@@ -26,7 +25,6 @@ from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._streams import Streams, refuse_websocket, run_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Self, Unpack
 
@@ -56,7 +54,6 @@ _ATTEMPTS_BEFORE: Final = b"grpc-previous-rpc-attempts"
 # What they are of the first attempt.
 _FIRST: Final = {_ATTEMPT: 1, _ATTEMPTS_BEFORE: 0}
 _LONGEST_NUMBER: Final = 10
-_NAME: Final = itemgetter(0)
 _NO_TERMS: Final = nullcontext()
 
 
@@ -127,15 +124,10 @@ class LoadSheddingMiddleware:
         self.limiter = limiter_of(options.get("gate"), options.get("limit"))
         self.malformed_headers = 0
         self._gate = self.limiter if isinstance(self.limiter, Gate) else None
-        # What says at once whether a request is admitted, refused, or has to wait.
-        self._ask: Callable[[], Permit | Rejection | Acquire] = (
-            self.limiter.try_acquire if self._gate is None else self._gate._begin  # noqa: SLF001
-        )
         rules = options.get("rules", ())
         self._find_rule = find_rule(rules)
         # A callable may look at what only a request has.
         self._is_rule_hidden = callable(rules)
-        self._by_path = None if callable(rules) else whole_paths(rules)
         self._key = key_of(options.get("key"))
         self._headers = options.get("headers") or Headers()
         self._telling = self._headers.names() | {_ATTEMPT, _ATTEMPTS_BEFORE}
@@ -148,7 +140,10 @@ class LoadSheddingMiddleware:
         self._respond = options.get("respond")
         self._degrade = options.get("degrade")
         self._on_reject = options.get("on_reject")
-        self._is_plain = self._key is None and not self._cancels
+        by_path = None if callable(rules) else whole_paths(rules)
+        self._entrance: Entrance | None = None
+        if self._gate is not None and by_path is not None and not (self._key or self._cancels):
+            self._entrance = Entrance(self._gate, by_path, [*self._telling], self._hold)
         self._refuses_plainly = (self._respond, self._degrade, self._on_reject) == (None,) * 3
 
     def __repr__(self) -> str:
@@ -172,49 +167,39 @@ class LoadSheddingMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, or refuse the request."""
+        # This way most requests go, and each frame and each look-up counts.
+        begun = None if self._entrance is None else self._entrance.begin(scope, send)
+        if begun is not None:
+            if type(begun) is Answer:
+                try:
+                    await self.app(scope, receive, begun.send)
+                except BaseException as error:
+                    begun.fail(error, scope)
+                    raise
+                begun.end(scope)
+            elif type(begun) is Rejection and self._refuses_plainly:
+                await send_refusal(refusal(begun), scope, send)
+            else:
+                await self._go_on(begun, scope, receive, send, None)
+            return
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
             if kind == "lifespan":
                 _log.info("%r", self)
             await self.app(scope, receive, send)
             return
-        # This way most requests go, and each look-up and each frame counts.
-        if self._by_path is not None and not scope.get("root_path"):
-            rule = self._by_path.get(scope["path"])
-        else:
-            rule = self._find_rule(scope)
-        headers = scope["headers"]
-        if (
-            rule is None
-            and self._is_plain
-            and kind == "http"
-            and self._telling.isdisjoint(map(_NAME, headers))
-        ):
-            permit = self._ask()
-            if type(permit) is Permit:
-                answer = Answer(permit, scope, send, self._hold, False)
-                try:
-                    await self.app(scope, receive, answer.send)
-                except BaseException as error:
-                    answer.fail(error, scope)
-                    raise
-                answer.end(scope)
-            elif type(permit) is Rejection and self._refuses_plainly:
-                await send_refusal(refusal(permit), scope, send)
-            else:
-                await self._go_on(permit, scope, receive, send, None)
-            return
+        rule = self._find_rule(scope)
         if rule is not None and rule.exempt and kind == "http":
             await self._run_exempt(scope, receive, send)
             return
-        said = [pair for pair in headers if pair[0] in self._telling]
+        said = [pair for pair in scope["headers"] if pair[0] in self._telling]
         terms, is_retry = self._terms(scope, rule, said)
         with terms:
             if kind == "websocket" or (rule is not None and rule.stream):
                 await self._run_stream(scope, receive, send, rule)
             else:
-                begun = self._begin(rule, is_retry=is_retry)
-                await self._go_on(begun, scope, receive, send, rule)
+                asked = self._begin(rule, is_retry=is_retry)
+                await self._go_on(asked, scope, receive, send, rule)
 
     def _terms(
         self, scope: Scope, rule: Rule | None, said: list[tuple[bytes, bytes]]

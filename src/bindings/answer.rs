@@ -4,24 +4,52 @@ use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::permit::Permit;
 use crate::primitives::Outcome;
 
 /// Until when a permit is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hold {
+pub(crate) enum Hold {
     Work,
     Response,
     Headers,
+}
+
+impl Hold {
+    pub(crate) fn new(hold: &str) -> PyResult<Self> {
+        match hold {
+            "work" => Ok(Self::Work),
+            "response" => Ok(Self::Response),
+            "headers" => Ok(Self::Headers),
+            _ => Err(PyValueError::new_err(format!(
+                "hold must be 'work', 'response' or 'headers', got {hold:?}"
+            ))),
+        }
+    }
+}
+
+/// A permit that nobody else sees, or one that is an object of its own.
+enum Held {
+    Own(Permit),
+    Shared(Py<Permit>),
+}
+
+impl Held {
+    fn get(&self) -> &Permit {
+        match self {
+            Self::Own(permit) => permit,
+            Self::Shared(permit) => permit.get(),
+        }
+    }
 }
 
 /// The `send()` of a request that holds a permit, which it gives back when it is time to.
 // Here, and not in Python, since it is called for each message.
 #[pyclass(frozen, module = "sluicegate._core")]
 pub(crate) struct Answer {
-    permit: Py<Permit>,
+    permit: Held,
     /// Only where the permit ends before the application: frameworks put into the scope what
     /// holds this one, and each request would be left to the collector.
     scope: Option<Py<PyAny>>,
@@ -42,6 +70,23 @@ const EVENT_STREAM: &[u8] = b"text/event-stream";
 const GATEWAY_TIMEOUT: u16 = 504;
 
 impl Answer {
+    /// Of a permit that nobody else sees.
+    pub(crate) fn of(permit: Permit, scope: Py<PyAny>, send: Py<PyAny>, hold: Hold) -> Self {
+        Self::with(Held::Own(permit), scope, send, hold, false)
+    }
+
+    fn with(permit: Held, scope: Py<PyAny>, send: Py<PyAny>, hold: Hold, is_named: bool) -> Self {
+        Self {
+            permit,
+            scope: (hold != Hold::Work).then_some(scope),
+            send,
+            hold,
+            is_named,
+            status: AtomicU16::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
     fn note(&self, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = message.py();
         let kind = message.get_item(intern!(py, "type"))?;
@@ -106,19 +151,38 @@ fn is_event_stream(message: &Bound<'_, PyAny>) -> PyResult<bool> {
         Err(_) => Some(message.call_method1("get", (intern!(py, "headers"), ()))?),
     };
     let Some(headers) = headers else { return Ok(false) };
+    if let Ok(headers) = headers.cast::<PyList>() {
+        // Where nearly all are: as fast as can be.
+        for pair in headers.iter() {
+            if let Some(answer) = is_event_stream_by(&pair)? {
+                return Ok(answer);
+            }
+        }
+        return Ok(false);
+    }
     for pair in headers.try_iter()? {
-        let pair = pair?;
-        let name = pair.get_item(0)?;
-        // What is no bytes is for the server to refuse.
-        let Ok(name) = name.cast::<PyBytes>() else { continue };
-        if name.as_bytes().eq_ignore_ascii_case(b"content-type") {
-            let value = pair.get_item(1)?;
-            let Ok(value) = value.cast::<PyBytes>() else { return Ok(false) };
-            let begin = value.as_bytes().get(..EVENT_STREAM.len());
-            return Ok(begin.is_some_and(|begin| begin.eq_ignore_ascii_case(EVENT_STREAM)));
+        if let Some(answer) = is_event_stream_by(&pair?)? {
+            return Ok(answer);
         }
     }
     Ok(false)
+}
+
+/// What a header says of it, if it is the one that does.
+fn is_event_stream_by(pair: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    let (name, value) = match pair.cast::<PyTuple>() {
+        Ok(pair) => (pair.get_item(0)?, pair.get_item(1)?),
+        Err(_) => (pair.get_item(0)?, pair.get_item(1)?),
+    };
+    // What is no bytes is for the server to refuse.
+    let (Ok(name), Ok(value)) = (name.cast::<PyBytes>(), value.cast::<PyBytes>()) else {
+        return Ok(None);
+    };
+    if !name.as_bytes().eq_ignore_ascii_case(b"content-type") {
+        return Ok(None);
+    }
+    let begin = value.as_bytes().get(..EVENT_STREAM.len());
+    Ok(Some(begin.is_some_and(|begin| begin.eq_ignore_ascii_case(EVENT_STREAM))))
 }
 
 #[pymethods]
@@ -132,21 +196,7 @@ impl Answer {
         hold: &str,
         is_named: bool,
     ) -> PyResult<Self> {
-        let hold = match hold {
-            "work" => Hold::Work,
-            "response" => Hold::Response,
-            "headers" => Hold::Headers,
-            _ => return Err(PyValueError::new_err(format!("no such hold: {hold:?}"))),
-        };
-        Ok(Self {
-            permit,
-            scope: (hold != Hold::Work).then_some(scope),
-            send,
-            hold,
-            is_named,
-            status: AtomicU16::new(0),
-            is_over: AtomicBool::new(false),
-        })
+        Ok(Self::with(Held::Shared(permit), scope, send, Hold::new(hold)?, is_named))
     }
 
     /// Take note of a message, and send it on.
@@ -182,7 +232,10 @@ impl Answer {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.permit)?;
+        match &self.permit {
+            Held::Own(permit) => permit.traverse(&visit)?,
+            Held::Shared(permit) => visit.call(permit)?,
+        }
         if let Some(scope) = &self.scope {
             visit.call(scope)?;
         }

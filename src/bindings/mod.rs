@@ -19,6 +19,7 @@ mod config;
 mod context_variable;
 mod deadline;
 mod default_clock;
+mod entrance;
 mod exit;
 mod fork;
 mod gate;
@@ -60,9 +61,10 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, answer, bucket, classic, clock, codel, deadline, default_clock, exit, fork, gate,
-        gradient, interpreters, keyed_bucket, limiter, permit, pressure, queue, rejection,
-        retry_budget, retry_permit, scope, semaphore, simulate, throttle, token_retry_budget,
+        acquire, answer, bucket, classic, clock, codel, deadline, default_clock, entrance, exit,
+        fork, gate, gradient, interpreters, keyed_bucket, limiter, permit, pressure, queue,
+        rejection, retry_budget, retry_permit, scope, semaphore, simulate, throttle,
+        token_retry_budget,
     };
 
     // The classes are added here and not by `#[pymodule_export]`, which would make
@@ -78,6 +80,7 @@ mod _core {
         module.add_class::<classic::Window>()?;
         module.add_class::<clock::ManualClock>()?;
         module.add_class::<codel::Codel>()?;
+        module.add_class::<entrance::Entrance>()?;
         module.add_class::<gate::Gate>()?;
         module.add_class::<deadline::Deadline>()?;
         module.add_class::<gradient::GradientLimiter>()?;

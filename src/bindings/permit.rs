@@ -221,6 +221,11 @@ impl Permit {
         self.outcome.store(index, Ordering::Relaxed);
     }
 
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.limiter.traverse(visit)?;
+        self.inner.as_ref().map_or(Ok(()), |inner| inner.limiter.traverse(visit))
+    }
+
     /// The end of what a server has answered.
     pub(crate) fn end_with(&self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
         self.give_back(py, || outcome)
@@ -406,8 +411,7 @@ impl Permit {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.limiter.traverse(&visit)?;
-        self.inner.as_ref().map_or(Ok(()), |inner| inner.limiter.traverse(&visit))
+        self.traverse(&visit)
     }
 }
 

@@ -25,6 +25,7 @@ use super::limiter::BaseLimiter;
 use super::names::Names;
 use super::operation::Operation;
 use super::permit::Permit;
+use super::rejection::Rejection;
 use super::scope;
 use super::shared::Shared;
 use super::wait::{self, refuse_on_event_loop};
@@ -174,22 +175,16 @@ impl Gate {
         let (py, this) = (slf.py(), slf.get());
         let (asked, operation) =
             this.asked(py, cost, criticality, deadline, key, tokens, operation, retry)?;
-        if inner.is_none() {
-            let name = Operation::new(operation.as_ref().map(|name| name.clone_ref(py)));
-            match this.core.begin(py, &asked, &name)? {
-                Some(Ok(right)) => {
-                    let permit = Permit::new(limiter(slf), right, asked.tokens, operation, None);
-                    return Ok(Py::new(py, permit)?.into_any());
-                }
-                Some(Err(refusal)) => {
-                    let rejection = this.core.rejection(py, refusal, operation);
-                    return Ok(Py::new(py, rejection)?.into_any());
-                }
-                None => {}
-            }
+        if inner.is_some() {
+            let inner = inner_of(slf, &asked, inner)?;
+            let wish = Acquire::new(limiter(slf), asked, operation, inner);
+            return Ok(Py::new(py, wish)?.into_any());
         }
-        let inner = inner_of(slf, &asked, inner)?;
-        Ok(Py::new(py, Acquire::new(limiter(slf), asked, operation, inner))?.into_any())
+        match begin(slf, asked, operation)? {
+            Begun::Admitted(permit) => Ok(Py::new(py, permit)?.into_any()),
+            Begun::Rejected(rejection) => Ok(Py::new(py, rejection)?.into_any()),
+            Begun::Waiting(wish) => Ok(wish.into_any()),
+        }
     }
 
     /// Wait in line if need be, in `async with`, `await`, or in a thread `with`.
@@ -479,6 +474,39 @@ impl Gate {
             _ => Ok(()),
         }
     }
+}
+
+/// What comes of somebody who would wait.
+pub(crate) enum Begun {
+    Admitted(Permit),
+    Rejected(Rejection),
+    /// He has to, and has not begun to.
+    Waiting(Py<Acquire>),
+}
+
+impl Gate {
+    /// Asks for one unit, for whatever the context says.
+    pub(crate) fn begin_one(slf: &Bound<'_, Self>) -> PyResult<Begun> {
+        let nothing = Given::NOTHING;
+        let (asked, operation) =
+            slf.get().asked(slf.py(), nothing, None, None, None, None, None, nothing)?;
+        begin(slf, asked, operation)
+    }
+}
+
+fn begin(gate: &Bound<'_, Gate>, asked: Asked, operation: Option<Py<PyString>>) -> PyResult<Begun> {
+    let (py, core) = (gate.py(), &gate.get().core);
+    let name = Operation::new(operation.as_ref().map(|name| name.clone_ref(py)));
+    Ok(match core.begin(py, &asked, &name)? {
+        Some(Ok(right)) => {
+            Begun::Admitted(Permit::new(limiter(gate), right, asked.tokens, operation, None))
+        }
+        Some(Err(refusal)) => Begun::Rejected(core.rejection(py, refusal, operation)),
+        None => {
+            let wish = Acquire::new(limiter(gate), asked, operation, None);
+            Begun::Waiting(Py::new(py, wish)?)
+        }
+    })
 }
 
 /// Where a caller stands for this hour.

@@ -1,0 +1,88 @@
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+
+use super::answer::{Answer, Hold};
+use super::gate::{Begun, Gate};
+
+/// Where most requests come in: those that no rule is about, and whose headers tell nothing.
+// Here, and not in Python, since each request pays for it.
+#[pyclass(frozen, module = "sluicegate._core")]
+pub(crate) struct Entrance {
+    gate: Py<Gate>,
+    /// The paths that a rule is about.
+    paths: Py<PyDict>,
+    /// The names of the headers that tell something.
+    telling: Vec<Vec<u8>>,
+    hold: Hold,
+}
+
+impl Entrance {
+    /// Whether there is nothing to look at but that it is a request.
+    fn is_plain(&self, scope: &Bound<'_, PyDict>) -> PyResult<bool> {
+        let py = scope.py();
+        let Some(kind) = scope.get_item(intern!(py, "type"))? else { return Ok(false) };
+        let Ok(kind) = kind.cast::<PyString>() else { return Ok(false) };
+        if kind.to_string_lossy() != "http" {
+            return Ok(false);
+        }
+        if let Some(root) = scope.get_item(intern!(py, "root_path"))?
+            && root.is_truthy()?
+        {
+            return Ok(false);
+        }
+        let Some(path) = scope.get_item(intern!(py, "path"))? else { return Ok(false) };
+        if self.paths.bind(py).contains(path)? {
+            return Ok(false);
+        }
+        let Some(headers) = scope.get_item(intern!(py, "headers"))? else { return Ok(false) };
+        // Else it is iterated once, and may not be twice.
+        let Ok(headers) = headers.cast::<PyList>() else { return Ok(false) };
+        for pair in headers.iter() {
+            let Ok(pair) = pair.cast::<PyTuple>() else { return Ok(false) };
+            let name = pair.get_item(0)?;
+            let Ok(name) = name.cast::<PyBytes>() else { return Ok(false) };
+            if self.telling.iter().any(|known| known == name.as_bytes()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[pymethods]
+impl Entrance {
+    #[new]
+    #[pyo3(signature = (gate, paths, telling, hold, /))]
+    fn new(gate: Py<Gate>, paths: Py<PyDict>, telling: Vec<Vec<u8>>, hold: &str) -> PyResult<Self> {
+        Ok(Self { gate, paths, telling, hold: Hold::new(hold)? })
+    }
+
+    /// Admit it, refuse it, or say that it has to wait; `None` if more is to be looked at.
+    #[pyo3(signature = (scope, send, /))]
+    fn begin(
+        &self,
+        scope: &Bound<'_, PyAny>,
+        send: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let py = scope.py();
+        match scope.cast::<PyDict>() {
+            Ok(scope) if self.is_plain(scope)? => {}
+            _ => return Ok(None),
+        }
+        Ok(Some(match Gate::begin_one(self.gate.bind(py))? {
+            Begun::Admitted(permit) => {
+                let (scope, send) = (scope.clone().unbind(), send.clone().unbind());
+                Py::new(py, Answer::of(permit, scope, send, self.hold))?.into_any()
+            }
+            Begun::Rejected(rejection) => Py::new(py, rejection)?.into_any(),
+            Begun::Waiting(wish) => wish.into_any(),
+        }))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.gate)?;
+        visit.call(&self.paths)
+    }
+}
