@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from fastapi import Depends, FastAPI
 from interleaved import Bench, Target
 from starlette.requests import HTTPConnection  # noqa: TC002 (FastAPI looks at it)
 
-from sluicegate import Gate, KeyedTokenBucket, SemaphoreLimiter
+from sluicegate import Gate, KeyedTokenBucket
 from sluicegate.asgi import LoadSheddingMiddleware, RateLimitMiddleware, client_ip
 from sluicegate.fastapi import guard, protect, quota
 
@@ -57,6 +58,9 @@ async def receive() -> Message:
 async def send(_message: Message) -> None:
     pass
 
+
+# Each gate that is full would say that it began to reject.
+logging.getLogger("sluicegate.gate").disabled = True
 
 bench = Bench(
     "The ASGI middleware in process: one request, its answer sent to nobody",
@@ -158,7 +162,7 @@ def fast(*dependencies: Callable[..., object]) -> FastAPI:
     return app
 
 
-full = SemaphoreLimiter(1)
+full = Gate(1, max_waiting=0)
 # Held for as long as the bench runs.
 held = full.try_acquire()
 
@@ -189,7 +193,7 @@ over = RateLimitMiddleware(hello, bucket=spent, key=client_ip())
 measured(limits, "+ RateLimitMiddleware, refused", over, 429)
 
 
-def fast_inside(limit: float | SemaphoreLimiter) -> FastAPI:
+def fast_inside(limit: float | Gate) -> FastAPI:
     app = fast()
     app.add_middleware(LoadSheddingMiddleware, limit=limit)
     return app

@@ -51,6 +51,8 @@ _log = logging.getLogger("sluicegate.asgi")
 # The number of this attempt, and how many there were before it.
 _ATTEMPT: Final = b"x-envoy-attempt-count"
 _ATTEMPTS_BEFORE: Final = b"grpc-previous-rpc-attempts"
+_START: Final = "http.response.start"
+_BODY: Final = "http.response.body"
 # What they are of the first attempt.
 _FIRST: Final = {_ATTEMPT: 1, _ATTEMPTS_BEFORE: 0}
 _LONGEST_NUMBER: Final = 10
@@ -143,7 +145,8 @@ class LoadSheddingMiddleware:
         by_path = None if callable(rules) else whole_paths(rules)
         self._entrance: Entrance | None = None
         if self._gate is not None and by_path is not None and not (self._key or self._cancels):
-            self._entrance = Entrance(self._gate, by_path, [*self._telling], self._hold)
+            telling = [*self._telling, b"expect"]
+            self._entrance = Entrance(self._gate, by_path, telling, self._hold)
         self._refuses_plainly = (self._respond, self._degrade, self._on_reject) == (None,) * 3
 
     def __repr__(self) -> str:
@@ -178,7 +181,11 @@ class LoadSheddingMiddleware:
                     raise
                 begun.end(scope)
             elif type(begun) is Rejection and self._refuses_plainly:
-                await send_refusal(refusal(begun), scope, send)
+                status, headers, body = refusal(begun)
+                body = b"" if scope["method"] == "HEAD" else body
+                # A fresh list: middleware outside of this one may add to the headers.
+                await send({"type": _START, "status": status, "headers": [*headers]})
+                await send({"type": _BODY, "body": body})
             else:
                 await self._go_on(begun, scope, receive, send, None)
             return
