@@ -71,12 +71,6 @@ class Client:
         return self.status
 
 
-async def turns(number: int = 10) -> None:
-    """Let whoever can go on go on."""
-    for _ in range(number):
-        await asyncio.sleep(0)
-
-
 async def answer_ok(_scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"ok"})

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asgi_client import Client, answer_ok, scope_of, turns
+from asgi_client import Client, answer_ok, scope_of
+from gate_use import turns
 from sluicegate import Criticality, Gate, ManualClock, Reason, Rejection, context
 from sluicegate.asgi import Headers, LoadSheddingMiddleware, Rule, problem_details
 from sluicegate.testing import assert_idle, rejecting

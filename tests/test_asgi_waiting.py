@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asgi_client import Client, Work, answer_ok, scope_of, turns
+from asgi_client import Client, Work, answer_ok, scope_of
+from gate_use import turns
 from sluicegate import Gate, Reason, SemaphoreLimiter, context
 from sluicegate.asgi import LoadSheddingMiddleware, Rule
 from sluicegate.testing import assert_idle

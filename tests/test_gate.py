@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from event_loops import KINDS, run_on
+from gate_use import refuse, take, turns
 from sluicegate import (
     Criticality,
     Deadline,
@@ -31,23 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(20)
 C = Criticality
-
-
-def take(gate: Gate, cost: int = 1, **ask: Any) -> Permit:
-    permit = gate.try_acquire(cost, **ask)
-    assert isinstance(permit, Permit), permit
-    return permit
-
-
-def refuse(gate: Gate, cost: int = 1, **ask: Any) -> Rejection:
-    rejection = gate.try_acquire(cost, **ask)
-    assert isinstance(rejection, Rejection), rejection
-    return rejection
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def refused(wish: Any) -> Rejection:

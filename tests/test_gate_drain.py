@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from event_loops import KINDS, run_on
-from sluicegate import Gate, ManualClock, Permit, Reason, Rejected, Rejection, TokenBucket
+from gate_use import take, turns
+from sluicegate import Gate, ManualClock, Reason, Rejected, Rejection, TokenBucket
 from sluicegate.testing import assert_idle
 from subprocesses import run
 
@@ -21,17 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.timeout(20)
-
-
-def take(gate: Gate, cost: int = 1, **ask: Any) -> Permit:
-    permit = gate.try_acquire(cost, **ask)
-    assert isinstance(permit, Permit), permit
-    return permit
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 
-from sluicegate import Criticality, Gate, ManualClock, Outcome, Permit, Reason, TokenBucket
+from gate_use import take
+from sluicegate import Criticality, Gate, ManualClock, Outcome, Reason, TokenBucket
 from sluicegate.testing import assert_idle
 from subprocesses import run
 from virtual_time import VirtualLoop, run_in_virtual_time
 
 pytestmark = pytest.mark.timeout(30)
 C = Criticality
-
-
-def take(gate: Gate, cost: int = 1, **ask: Any) -> Permit:
-    permit = gate.try_acquire(cost, **ask)
-    assert isinstance(permit, Permit), permit
-    return permit
 
 
 def test_a_dry_run_admits_all_and_counts() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from event_loops import FACTORIES, KINDS, run_on
+from gate_use import take
 from sluicegate import (
     Criticality,
     DeadlineExceeded,
     Gate,
     ManualClock,
-    Permit,
     Reason,
     Rejected,
 )
@@ -24,12 +24,6 @@ from virtual_time import VirtualLoop, run_in_virtual_time
 
 pytestmark = pytest.mark.timeout(60)
 C = Criticality
-
-
-def take(gate: Gate, cost: int = 1, **ask: Any) -> Permit:
-    permit = gate.try_acquire(cost, **ask)
-    assert isinstance(permit, Permit), permit
-    return permit
 
 
 @pytest.mark.parametrize("max_wait", [None, 0.25])

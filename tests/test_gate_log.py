@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gate_use import take
 from sluicegate import Criticality, Gate, ManualClock, Permit, Reason, Rejected
 from sluicegate.testing import assert_idle, rejecting
 from virtual_time import run_in_virtual_time
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(20)
 C = Criticality
-
-
-def take(gate: Gate, **ask: Any) -> Permit:
-    permit = gate.try_acquire(**ask)
-    assert isinstance(permit, Permit), permit
-    return permit
 
 
 @pytest.fixture

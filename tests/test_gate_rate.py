@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gate_use import refuse, take, turns
 from sluicegate import (
     Criticality,
     Gate,
@@ -15,7 +16,6 @@ from sluicegate import (
     Permit,
     Reason,
     Rejected,
-    Rejection,
     TokenBucket,
 )
 from sluicegate.testing import assert_idle, rejecting
@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(20)
 C = Criticality
 BURST = 100
-
-
-def take(gate: Gate, cost: int = 1, **ask: Any) -> Permit:
-    permit = gate.try_acquire(cost, **ask)
-    assert isinstance(permit, Permit), permit
-    return permit
-
-
-def refuse(gate: Gate, cost: int = 1, **ask: Any) -> Rejection:
-    rejection = gate.try_acquire(cost, **ask)
-    assert isinstance(rejection, Rejection), rejection
-    return rejection
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 def left(bucket: TokenBucket) -> float:
