@@ -208,20 +208,20 @@ impl<P: Hosted> Shared<P> {
     /// # Errors
     /// What the clock raises, and then nothing is changed.
     #[inline]
-    pub(crate) fn change_unless<R>(
+    pub(crate) fn change_unless<A, R>(
         &self,
         py: Python<'_>,
-        at_once: impl FnOnce(&mut P, Time) -> Option<R>,
+        at_once: impl FnOnce(&mut P, Time) -> Option<A>,
         otherwise: impl FnOnce(&mut P, Time) -> (R, Wakes<Waiter>),
-    ) -> PyResult<(R, PyResult<()>)> {
+    ) -> PyResult<Result<A, (R, PyResult<()>)>> {
         let now = self.read_clock(py)?;
         let mut state = self.state.lock();
         let now = now.unwrap_or_else(|| self.system_time(&state));
         if let Some(result) = at_once(&mut state, now) {
-            return Ok((result, Ok(())));
+            return Ok(Ok(result));
         }
         let (result, wakes) = self.change_locked(state, now, otherwise);
-        Ok(self.changed(py, result, wakes))
+        Ok(Err(self.changed(py, result, wakes)))
     }
 
     /// The same for what gives back or answers, where there is no going back: for a

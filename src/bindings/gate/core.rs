@@ -232,24 +232,27 @@ impl Shared<Primitive<Waiter>> {
         ) -> (Decided, Wakes<Waiter>),
     ) -> PyResult<Decided> {
         let Around { rate, is_disabled, .. } = self.listener();
-        let admitted = |right| Decided::Answer(Ok(right));
         let has_rate = rate.is_some();
         let mut rate = Charged::new(py, self)?;
-        let (decided, delivered) = self.change_unless(
+        let decided = self.change_unless(
             py,
             |state, now| {
                 let right = if has_rate { None } else { state.admit(now, ask, &mut ()) };
-                right.or_else(|| is_disabled.then(|| state.admit_uncounted(now))).map(admitted)
+                right.or_else(|| is_disabled.then(|| state.admit_uncounted(now)))
             },
             |state, now| {
                 // Closed is closed.
                 if state.is_dry_run() && !state.is_closed() {
                     let (right, wakes) = state.admit_in_dry_run(now, ask, may_wait, &mut rate);
-                    return (admitted(right), wakes);
+                    return (Decided::Answer(Ok(right)), wakes);
                 }
                 otherwise(state, now, &mut rate)
             },
         )?;
+        let (decided, delivered) = match decided {
+            Ok(right) => return Ok(Decided::Answer(Ok(right))),
+            Err(decided) => decided,
+        };
         self.settle(py, decided, delivered, &rate, |decided| match decided {
             Decided::Answer(Ok(right)) => self.annul(py, right, ask.tokens),
             Decided::Answer(Err(_)) | Decided::Elsewhere => Ok(()),
@@ -334,6 +337,17 @@ impl Admits for Shared<Primitive<Waiter>> {
         asked: &Asked,
         operation: &Operation,
     ) -> PyResult<Option<Right>> {
+        if self.listener().rate.is_none() {
+            self.listener().pressures.look(py, self)?;
+            // Who finds no room is looked at twice; who does is spared 30 ns, since what cannot
+            // be refused needs no room for an answer that says why.
+            let name = Name::of(py, operation);
+            let text = name.text(py);
+            let ask = gate_ask(asked, text.as_deref());
+            if let Some(right) = self.with_time(py, |state, now| state.admit(now, &ask, &mut ()))? {
+                return Ok(Some(right));
+            }
+        }
         match self.begin(py, asked, operation)? {
             Some(Ok(right)) => Ok(Some(right)),
             Some(Err(refusal)) => Err(self.refused(py, asked, operation, refusal)),
