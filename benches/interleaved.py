@@ -167,13 +167,13 @@ class Bench:
         if rounds < MIN_ROUNDS:
             parser.error(f"--rounds must be {MIN_ROUNDS} or more, got {rounds}")
 
-        print(f"\n{self._title}\n{_conditions(rounds)}")
+        print(f"\n{self._title}\n{conditions(rounds)}")
         for name in self._loops:
             with asyncio.Runner(loop_factory=LOOPS[name]) as runner:
                 runner.run(self._measure(rounds, span_ms * 1e6))
             for group in self._groups:
                 print(f"\n{group.title}, on {name}")
-                _print_aligned(group.table())
+                print_aligned(group.table())
 
     async def _measure(self, rounds: int, span_ns: float) -> None:
         for group in self._groups:
@@ -199,16 +199,16 @@ class Bench:
             gc.unfreeze()
 
 
-def _conditions(rounds: int) -> str:
+def conditions(rounds: int, measured: str = "CPU time of the thread") -> str:
     optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
     return (
         f"sluicegate {sluicegate.__version__}, {platform.python_implementation()} "
         f"{platform.python_version()} ({'with' if optimised else 'without'} PGO), "
-        f"CPU time of the thread, median of {rounds} shuffled rounds"
+        f"{measured}, median of {rounds} shuffled rounds"
     )
 
 
-def _print_aligned(rows: list[list[str]]) -> None:
+def print_aligned(rows: list[list[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         first, *rest = (
