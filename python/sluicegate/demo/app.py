@@ -6,7 +6,7 @@ import threading
 
 from fastapi import FastAPI
 
-from sluicegate import SemaphoreLimiter
+from sluicegate import Gate
 from sluicegate.demo import (
     CONNECTIONS,
     DEFAULT_LIMIT,
@@ -45,8 +45,8 @@ class Running:
         self.count -= 1
 
 
-def build(limiter: SemaphoreLimiter | None = None) -> FastAPI:
-    """Make the app; ``limiter`` is only reported by the probe, it is not applied here."""
+def build(gate: Gate | None = None) -> FastAPI:
+    """Make the app; ``gate`` is only reported by the probe, it is not applied here."""
     app = FastAPI()
     pool = Pool()
     running = Running()
@@ -61,7 +61,7 @@ def build(limiter: SemaphoreLimiter | None = None) -> FastAPI:
     async def healthz() -> dict[str, int | None]:
         return {
             "running": running.count,
-            "in_flight": None if limiter is None else int(limiter.in_flight),
+            "in_flight": None if gate is None else gate.in_flight,
         }
 
     return app
@@ -76,9 +76,10 @@ def unprotected() -> FastAPI:
 def protected() -> FastAPI:
     """Make the same app, protected by one line."""
     _end_with_the_demo()
-    limiter = SemaphoreLimiter(int(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT)), name="demo")
-    app = build(limiter)
-    return protect(app, limit=limiter)
+    # Nobody waits in line, so that it is seen how soon a refusal comes.
+    limit = int(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT))
+    gate = Gate(limit, max_waiting=0, name="demo")
+    return protect(build(gate), gate=gate)
 
 
 def _end_with_the_demo() -> None:
