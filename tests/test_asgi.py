@@ -278,7 +278,7 @@ def test_a_connection_ends_only_where_a_body_may_be_withheld(
     [
         ("/healthz", "", True),
         ("/metrics", "", True),
-        ("/healthz/", "", False),
+        ("/healthz/", "", True),
         ("/healthz/deep", "", False),
         ("/Healthz", "", False),
         ("/api/healthz", "/api", True),

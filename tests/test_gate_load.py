@@ -105,7 +105,8 @@ def test_the_pressure_of_its_line_rejects_the_less_critical_at_once() -> None:
     load.play(60, of_two)
     assert load.reasons[C.SHEDDABLE, Reason.PRIORITY] > 500
     assert load.reasons[C.CRITICAL, Reason.PRIORITY] < 0.02 * load.came[C.CRITICAL]
-    assert load.served[C.CRITICAL] > 0.95 * load.came[C.CRITICAL]
+    # By chance from 0.949 to 0.974: the worst and the best of 60 runs.
+    assert load.served[C.CRITICAL] > 0.93 * load.came[C.CRITICAL]
     assert sum(load.served.values()) > 0.93 * 80 * 60
 
 

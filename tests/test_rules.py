@@ -16,7 +16,14 @@ from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
     [
         ("/a", "GET", "/a", True),
         ("/a", "POST", "/a", True),
-        ("/a", "GET", "/a/", False),
+        ("/a", "GET", "/a/", True),
+        ("/a/", "GET", "/a", True),
+        ("/a", "GET", "/a\n", True),
+        ("/a", "GET", "//a", True),
+        ("/a/b", "GET", "/a//b/", True),
+        ("/a/b", "GET", "///a/b", True),
+        ("/a/{b}", "GET", "/a/b/", True),
+        ("/a/{b}/", "GET", "/a/b", True),
         ("/a", "GET", "/A", False),
         ("/a", "GET", "/ab", False),
         ("POST /a", "POST", "/a", True),
@@ -72,7 +79,6 @@ def test_probes_are_exempt_unless_a_rule_names_them() -> None:
         rule = find("GET", path)
         assert rule is not None
         assert rule.exempt
-    assert find("GET", "/healthz/") is None
     named = Rule("POST /metrics", criticality=Criticality.CRITICAL)
     find = finder([named])
     assert find("POST", "/metrics") is named
@@ -103,6 +109,7 @@ def test_probes_are_exempt_unless_a_rule_names_them() -> None:
         "/a#b",
         "* /a",
         "/{a/b}",
+        "/{a}-{b}",
     ],
 )
 def test_no_pattern(match: str) -> None:
@@ -128,7 +135,8 @@ def test_no_pattern(match: str) -> None:
         ({"max_lifetime": float("nan")}, ValueError, "max_lifetime must be a number of seconds"),
         ({"exempt": True, "stream": True}, ValueError, "exempt excludes stream and gate"),
         ({"exempt": True, "gate": Gate(1)}, ValueError, "exempt excludes stream and gate"),
-        ({"stream": True, "gate": Gate(1)}, ValueError, "stream excludes gate"),
+        ({"stream": True, "gate": Gate(1)}, ValueError, "excludes gate"),
+        ({"match": "WEBSOCKET /a", "gate": Gate(1)}, ValueError, "a websocket, excludes gate"),
     ],
 )
 def test_bad_rules(arguments: dict[str, Any], error: type[Exception], text: str) -> None:

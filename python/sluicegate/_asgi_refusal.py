@@ -93,3 +93,22 @@ async def answer_of(respond: Respond, scope: Scope, rejection: Rejection) -> ASG
         return None
     app: ASGIApp | None = answer
     return app
+
+
+async def has_answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> bool:
+    """Run what answers instead of a refusal; one that fails before it has begun is reported."""
+    has_begun = False
+
+    async def observed(message: Message) -> None:
+        nonlocal has_begun
+        has_begun = True
+        await send(message)
+
+    try:
+        await app(scope, receive, observed)
+    except Exception as error:
+        if has_begun:
+            raise
+        _core.report(error, app)
+        return False
+    return True

@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: What a body is made of.
+_PARTS = {"http.response.body", "http.response.pathsend", "http.response.zerocopysend"}
+
+
+def is_asyncio() -> bool:
+    """Return whether an event loop of asyncio runs here."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
 
 class ClientWatch:
     """The `receive()` of a request, which also tells when its client has left.
@@ -78,7 +90,14 @@ class ClientWatch:
 
     async def run(self, app: ASGIApp, scope: Scope, send: Send) -> None:
         """Run the application, and cancel it when the client leaves."""
-        await self._interruptibly(app(scope, self.receive, send))
+
+        def sending(message: Message) -> Awaitable[None]:
+            # After the answer servers say of each client that it has left.
+            if message["type"] in _PARTS and not message.get("more_body", False):
+                self._watching = None
+            return send(message)
+
+        await self._interruptibly(app(scope, self.receive, sending))
 
     async def receive(self) -> Message:
         """Return the next message, as the server's own `receive()` does."""

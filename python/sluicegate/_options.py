@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from sluicegate import _core
 from sluicegate._gate import Gate
+from sluicegate._guard import is_coroutine_function
 from sluicegate._headers import Headers
 from sluicegate._rules import Rule, check_callable, finder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from sluicegate._asgi_refusal import Respond
     from sluicegate._asgi_types import Scope
@@ -114,6 +116,25 @@ def _unfailing(
     return call
 
 
+def check_gates(rules: object, limiter: Limiter) -> None:
+    """Refuse rules whose gate could not be asked together with the main one.
+
+    Raises:
+        TypeError: If there is no main gate.
+        ValueError: If it is the same one.
+    """
+    if not isinstance(rules, Sequence):
+        return
+    for rule in rules:
+        gate = rule.gate if isinstance(rule, Rule) else None
+        if gate is not None and not isinstance(limiter, Gate):
+            msg = f"the gate of the rule for {rule.match!r} needs a main gate, got {limiter!r:.100}"
+            raise TypeError(msg)
+        if gate is not None and gate is limiter:
+            msg = f"the gate of the rule for {rule.match!r} must be another one than the main one"
+            raise ValueError(msg)
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse what is out of its range, or of a wrong type.
 
@@ -142,6 +163,11 @@ def check_options(options: Mapping[str, Any]) -> None:
         _check_count(name, options.get(name, 1))
     for name in ("key", "respond", "degrade", "on_reject"):
         check_callable(name, options.get(name))
+    for name in ("key", "rules", "on_reject"):
+        value = options.get(name)
+        if callable(value) and is_coroutine_function(value):
+            msg = f"{name} must be a callable that is not async, got {value!r:.100}"
+            raise TypeError(msg)
 
 
 def _check_count(name: str, value: object) -> None:

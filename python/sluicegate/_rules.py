@@ -18,6 +18,9 @@ DEFAULT_EXEMPT: Final = ("/healthz", "/livez", "/readyz", "/health", "/ping", "/
 
 _MATCH: Final = re.compile(r"(?:(?P<method>[A-Z][A-Z-]*) )?(?P<path>/\S*|\*)")
 _PARAMETER: Final = re.compile(r"\{[^{}/]+\}")
+# Two in one part would be searched for at each place of the other.
+_TWO_IN_A_PART: Final = re.compile(r"\}[^/]*\{")
+_SLASHES: Final = re.compile(r"//+")
 _MATCH_RANGE: Final = (
     "a path such as '/a', '/users/{id}' or '/reports/*', with a method before it or without"
 )
@@ -28,8 +31,9 @@ class Rule:
     """What holds for the requests of a path, in a table of which the first match counts.
 
     Attributes:
-        match: `"/a"`, `"POST /a"`, `"/users/{id}"` (one part of a path), or `"/reports/*"` (what
-            begins so, and `/reports` itself); `"*"` is every path. A websocket has the method
+        match: `"/a"`, `"POST /a"`, `"/users/{id}"` (one part of a path, which has at most one), or
+            `"/reports/*"` (what begins so, and `/reports` itself); `"*"` is every path. A slash at
+            the end makes no difference, nor do two for one. A websocket has the method
             `WEBSOCKET`. A HEAD request is matched by a rule for GET too.
         criticality: How much it matters, if the client does not say that it matters less; `None`:
             CRITICAL.
@@ -73,8 +77,8 @@ class Rule:
         if self.exempt and (self.stream or self.gate is not None):
             msg = f"exempt excludes stream and gate, in the rule for {self.match!r}"
             raise ValueError(msg)
-        if self.stream and self.gate is not None:
-            msg = f"stream excludes gate, in the rule for {self.match!r}"
+        if self.gate is not None and (self.stream or self.match.startswith("WEBSOCKET ")):
+            msg = f"stream, and a websocket, excludes gate, in the rule for {self.match!r}"
             raise ValueError(msg)
 
 
@@ -127,6 +131,18 @@ def whole_paths(rules: object) -> dict[str, Rule] | None:
     return {path: rule for (_, path), (_, rule) in exact.items()}
 
 
+def plain(path: str) -> str:
+    """Return a path without what frameworks pass over when they look for a route.
+
+    Slashes that are doubled or last, and a line feed at the end: else a rule would hold for less
+    than the route that it is about.
+    """
+    if "//" in path or path[-1:] in {"/", "\n"}:
+        path = _SLASHES.sub("/", path.rstrip("\n"))
+        return path.rstrip("/") or "/"
+    return path
+
+
 def finder(rules: object) -> Finder:
     """Return what finds the rule for a method and a path.
 
@@ -139,6 +155,7 @@ def finder(rules: object) -> Finder:
     none: tuple[int, Rule | None] = (len(exact) + len(patterns), None)
 
     def find(method: str, path: str) -> Rule | None:
+        path = plain(path)
         methods: tuple[str | None, ...] = (
             (None, method, "GET") if method == "HEAD" else (None, method)
         )
@@ -164,6 +181,7 @@ def _pattern_of(match: str) -> tuple[str | None, str | re.Pattern[str]]:
     whole = _PARAMETER.sub("", path).removesuffix("*")
     is_right = (
         parts
+        and not _TWO_IN_A_PART.search(path)
         and not set("{}*?#") & set(whole)
         and (path[-2:] == "/*" or path[-1:] != "*" or path == "*")
     )
@@ -173,8 +191,10 @@ def _pattern_of(match: str) -> tuple[str | None, str | re.Pattern[str]]:
     if path == "*":
         return parts["method"], re.compile(r".*", re.DOTALL)
     if whole == path:
-        return parts["method"], path
+        return parts["method"], plain(path)
     begin = path.removesuffix("/*")
+    if begin == path:
+        begin = path = plain(path)
     pattern = "[^/]+".join(map(re.escape, _PARAMETER.split(begin)))
     if begin != path:
         pattern += "(?:/.*)?"

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sluicegate._asgi_refusal import send_refusal
+from sluicegate._client_watch import is_asyncio
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
 from sluicegate._refusal import refusal
@@ -55,7 +56,7 @@ async def run_for(
     The answer is ended as a whole one, and a websocket is closed with the code 1001, so that the
     client comes again.
     """
-    if seconds is None:
+    if seconds is None or not is_asyncio():
         await app(scope, receive, send)
         return
     state = "new"

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import copy
 import logging
-from asyncio import get_running_loop
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, cast
 
 from sluicegate import _core
-from sluicegate._asgi_refusal import adding, answer_of, ending, problem_details, send_refusal, tell
+from sluicegate._asgi_refusal import (
+    adding,
+    answer_of,
+    ending,
+    has_answered,
+    problem_details,
+    send_refusal,
+    tell,
+)
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 from sluicegate._client_ip import client_ip
-from sluicegate._client_watch import ClientWatch
+from sluicegate._client_watch import ClientWatch, is_asyncio
 from sluicegate._core import Acquire, Answer, Entrance, Permit, Rejection
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
 from sluicegate._headers import Headers
-from sluicegate._options import Hold, Options, check_options, find_rule, key_of, limiter_of
+from sluicegate._options import (
+    Hold,
+    Options,
+    check_gates,
+    check_options,
+    find_rule,
+    key_of,
+    limiter_of,
+)
 from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
@@ -80,7 +95,10 @@ class LoadSheddingMiddleware:
       first attempts of the same criticality.
     - Websockets, and what a rule calls a stream, have a cap of their own. Lifespan events and
       whatever else comes pass untouched.
-    - Where no asyncio event loop runs nobody waits: who finds no room is refused.
+    - Where no asyncio event loop runs nobody waits: who finds no room is refused. Nor is anybody
+      cancelled there, or a stream ended.
+    - A permit is held while a handler waits for a body. Where clients may send as slowly as they
+      like, put a proxy in front that buffers requests, or set its time-out for bodies.
 
     Args:
         app: The ASGI application to protect.
@@ -94,9 +112,11 @@ class LoadSheddingMiddleware:
             a while; default: by chance.
         headers: By which headers deadlines and criticalities travel, and whom to trust. Values
             that say nothing are passed over, and counted in `malformed_headers`.
-        hold: Until when a permit is held: `"work"`, `"response"` (the last byte is sent) or
-            `"headers"`. With the last two, the limit does not bound the work any more.
-        cancel_on_disconnect: Whether a handler is cancelled when its client leaves.
+        hold: Until when a permit is held: `"work"`, `"response"` (the last byte is handed to the
+            server) or `"headers"`. With the last two, the limit does not bound the work any more.
+        cancel_on_disconnect: Whether a handler is cancelled when its client leaves before the
+            answer is complete. A thread cannot be cancelled: of a handler that is no coroutine
+            function the permit is given back while its thread goes on, so leave it off for those.
         max_streams: How many websockets and streams may be open at once, from 1 to 1e9.
         exempt_limit: How many exempt requests may run at once, from 1 to 1e9.
         respond: What answers a refusal, from the scope and the rejection: an ASGI application such
@@ -124,6 +144,7 @@ class LoadSheddingMiddleware:
         check_options(options)
         self.app = app
         self.limiter = limiter_of(options.get("gate"), options.get("limit"))
+        check_gates(options.get("rules", ()), self.limiter)
         self.malformed_headers = 0
         self._gate = self.limiter if isinstance(self.limiter, Gate) else None
         rules = options.get("rules", ())
@@ -160,6 +181,12 @@ class LoadSheddingMiddleware:
         other = copy.copy(self)
         other.app = app
         return other
+
+    def look_below(self, root_path: str) -> None:
+        """Take off a root path that the application adds itself, before its rules are looked up."""
+        find = self._find_rule
+        self._entrance = None
+        self._find_rule = lambda scope: find({**scope, "root_path": root_path})
 
     def is_exempt(self, method: str, path: str) -> bool:
         """Return whether such requests take no permit."""
@@ -205,7 +232,7 @@ class LoadSheddingMiddleware:
             if kind == "websocket" or (rule is not None and rule.stream):
                 await self._run_stream(scope, receive, send, rule)
             else:
-                asked = self._begin(rule, is_retry=is_retry)
+                asked = self._begin(rule, is_retry=is_retry, may_wait=is_asyncio())
                 await self._go_on(asked, scope, receive, send, rule)
 
     def _terms(
@@ -232,12 +259,15 @@ class LoadSheddingMiddleware:
         )
         return cast("AbstractContextManager[object]", terms), is_retry
 
-    def _begin(self, rule: Rule | None, *, is_retry: bool) -> Permit | Rejection | Acquire:
+    def _begin(
+        self, rule: Rule | None, *, is_retry: bool, may_wait: bool
+    ) -> Permit | Rejection | Acquire:
         gate = self._gate
         if gate is None:
             return self.limiter.try_acquire()
         operation, inner = (None, None) if rule is None else (rule.operation, rule.gate)
-        return gate._begin(operation=operation, inner=inner, retry=is_retry)  # noqa: SLF001
+        ask = gate._begin if may_wait else gate.try_acquire  # noqa: SLF001
+        return ask(operation=operation, inner=inner, retry=is_retry)
 
     async def _go_on(
         self,
@@ -249,7 +279,7 @@ class LoadSheddingMiddleware:
     ) -> None:
         """Run what is admitted, refuse what is refused, and wait first if need be."""
         if isinstance(begun, Acquire):
-            if _is_asyncio():
+            if is_asyncio():
                 await self._wait(begun, scope, receive, send, rule)
                 return
             begun.close()
@@ -292,7 +322,7 @@ class LoadSheddingMiddleware:
         is_named = rule is not None and rule.operation is not None
         answer = Answer(permit, scope, send, self._hold, is_named)
         try:
-            if self._cancels:
+            if self._cancels and is_asyncio():
                 if watch is None:
                     watch = ClientWatch(receive, is_without_body=_is_without_body(scope))
                 try:
@@ -308,22 +338,33 @@ class LoadSheddingMiddleware:
 
     async def _run_exempt(self, scope: Scope, receive: Receive, send: Send) -> None:
         permit = self._exempt.try_acquire()
-        if not permit:
+        if not permit and not self._admits_everybody():
             await self._refuse(permit, scope, receive, send, None)
             return
-        with permit:
+        with permit or nullcontext():
             await self.app(scope, receive, send)
 
     async def _run_stream(
         self, scope: Scope, receive: Receive, send: Send, rule: Rule | None
     ) -> None:
         permit = self._streams.open()
-        if not permit:
+        if self._gate is not None and self._gate.closed and permit:
+            # Closed is closed: it says so itself, and counts it.
+            permit.release()
+            permit = self._gate.try_acquire()
+        if not permit and not self._admits_everybody():
             await self._refuse(permit, scope, receive, send, rule)
             return
-        with permit:
+        with permit or nullcontext():
             lifetime = None if rule is None else rule.max_lifetime
             await run_for(lifetime, self.app, scope, receive, send)
+
+    def _admits_everybody(self) -> bool:
+        """Return whether it is a dry run, or switched off."""
+        if self._gate is None:
+            return False
+        state = self._gate.snapshot()
+        return state.dry_run or state.disabled
 
     async def _refuse(
         self,
@@ -341,24 +382,15 @@ class LoadSheddingMiddleware:
         if degrade is not None and (permit := self._degraded.try_acquire()):
             with permit:
                 app = await answer_of(degrade, scope, rejection)
-                if app is not None:
-                    await app(scope, receive, send)
+                if app is not None and await has_answered(app, scope, receive, send):
                     return
         if self._respond is not None:
             app = await answer_of(self._respond, scope, rejection)
-            if app is not None:
-                pairs = ending(scope)
-                await app(scope, receive, adding(pairs, send) if pairs else send)
+            pairs = ending(scope)
+            sending = adding(pairs, send) if pairs else send
+            if app is not None and await has_answered(app, scope, receive, sending):
                 return
         await send_refusal(refusal(rejection), scope, send)
-
-
-def _is_asyncio() -> bool:
-    try:
-        get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _is_without_body(scope: Scope) -> bool:

@@ -10,7 +10,7 @@ from sluicegate._enums import Reason
 from sluicegate._errors import QueueClosed, Rejected, SluicegateError, TimedOut
 from sluicegate._fastapi_dependencies import guard, quota
 from sluicegate._refusal import refusal
-from sluicegate.asgi import LoadSheddingMiddleware
+from sluicegate.asgi import LoadSheddingMiddleware, Rule
 
 try:
     from fastapi import FastAPI
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sluicegate.asgi import ASGIApp, Message, Options, Receive, Scope, Send
 
-__all__ = ["guard", "protect", "quota"]
+__all__ = ["Rule", "guard", "protect", "quota"]
 
 AppT = TypeVar("AppT", bound=Starlette)
 
@@ -109,6 +109,9 @@ def protect(app: AppT, **options: Unpack[Options]) -> AppT:
 
     # Whatever can fail comes first: an application is protected as a whole or not.
     shedding = LoadSheddingMiddleware(_call(kind, app), **options)
+    if root_path := getattr(app, "root_path", ""):
+        # FastAPI puts it into the scope only inside of its own call.
+        shedding.look_below(root_path)
     # A call looks `__call__` up in the class and not in the object. So the object
     # gets a class of its own; to shed only in its middleware stack would cost 4 µs
     # more, which FastAPI spends before it gets there.

@@ -160,9 +160,12 @@ fn is_event_stream(message: &Bound<'_, PyAny>) -> PyResult<bool> {
         }
         return Ok(false);
     }
-    for pair in headers.try_iter()? {
-        if let Some(answer) = is_event_stream_by(&pair?)? {
-            return Ok(answer);
+    // What is iterated once may not be iterated twice: it is for the server.
+    if headers.is_instance_of::<PyTuple>() {
+        for pair in headers.try_iter()? {
+            if let Some(answer) = is_event_stream_by(&pair?)? {
+                return Ok(answer);
+            }
         }
     }
     Ok(false)

@@ -33,7 +33,8 @@ impl Entrance {
             return Ok(false);
         }
         let Some(path) = scope.get_item(intern!(py, "path"))? else { return Ok(false) };
-        if self.paths.bind(py).contains(path)? {
+        let Ok(text) = path.cast::<PyString>() else { return Ok(false) };
+        if is_odd(&text.to_string_lossy()) || self.paths.bind(py).contains(text)? {
             return Ok(false);
         }
         let Some(headers) = scope.get_item(intern!(py, "headers"))? else { return Ok(false) };
@@ -49,6 +50,12 @@ impl Entrance {
         }
         Ok(true)
     }
+}
+
+/// Whether a framework may take a path for another one.
+fn is_odd(path: &str) -> bool {
+    let is_odd_at_the_end = path.len() > 1 && path.ends_with('/') || path.ends_with('\n');
+    is_odd_at_the_end || path.contains("//")
 }
 
 #[pymethods]

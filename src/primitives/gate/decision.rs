@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::seats::Comer;
 use super::shedding::priority_of;
 use super::{Gate, GateAsk, MAX_WAIT, Rate};
@@ -36,7 +38,12 @@ impl<W> Gate<W> {
             return Decision::Rejected(self.reject(Reason::Closed, criticality));
         }
         if ask.deadline.is_some_and(|deadline| deadline <= now) {
-            return Decision::Rejected(self.reject_late(ask));
+            // It says nothing of the load: whoever likes could bring it.
+            self.refusals.note_ask();
+            let retry_after = self.refusals.note_at_any_load(now, Reason::Deadline);
+            let time_left = Some(Duration::ZERO);
+            let rejection = self.rejection(Reason::Deadline, criticality);
+            return Decision::Rejected(Rejection { retry_after, time_left, ..rejection });
         }
         if let Err(retry_after) = rate.take(now, ask.tokens) {
             let mut rejection = self.reject(Reason::Rate, criticality);

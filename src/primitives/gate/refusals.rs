@@ -56,13 +56,18 @@ impl Refusals {
         reason: Reason,
         criticality: Criticality,
     ) -> Option<Duration> {
-        self.counts[reason.index()] += 1;
         self.episodes.note(now, reason, criticality);
+        if reason != Reason::Rate && reason != Reason::Closed {
+            self.retry_after.note_rejection(now);
+        }
+        self.note_at_any_load(now, reason)
+    }
+
+    /// The same of somebody who would have been at any load, and says nothing about it.
+    pub(super) fn note_at_any_load(&mut self, now: Time, reason: Reason) -> Option<Duration> {
+        self.counts[reason.index()] += 1;
         if reason == Reason::Closed {
             return None;
-        }
-        if reason != Reason::Rate {
-            self.retry_after.note_rejection(now);
         }
         if now >= self.fresh_until {
             self.shortest = self.retry_after.shortest_span(now);
