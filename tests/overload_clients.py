@@ -100,6 +100,10 @@ class Clients:
             pass
         except OSError:
             attempt.status = -1
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.transport.close()
+            raise
         if connection is not None:
             if attempt.status is not None and attempt.status > 0:
                 self._idle.append(connection)

@@ -112,6 +112,7 @@ class Probes:
 
     async def __aexit__(self, *exc: object) -> None:
         self._task.cancel()
+        await asyncio.wait([self._task])
         self._clients.close()
 
     async def _ask(self) -> None:
