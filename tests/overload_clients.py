@@ -169,8 +169,10 @@ async def capacity(clients: Clients, at_once: int, seconds: float) -> float:
         await asyncio.sleep(delay)
         while time.monotonic() < start + seconds:
             attempt = await clients.get("/work?number=0")
-            assert attempt.is_answer(), attempt
-            answered.append(attempt.ended)
+            if attempt.is_answer():
+                answered.append(attempt.ended)
+            else:
+                await asyncio.sleep(0.1)
 
     async with asyncio.TaskGroup() as group:
         for place in range(at_once):

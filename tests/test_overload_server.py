@@ -135,8 +135,10 @@ async def until_it_answers(clients: Clients) -> None:
             await asyncio.sleep(0.05)
 
 
-async def told(clients: Clients) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(await clients.body("/metrics"))
+async def told(server: Server) -> dict[str, Any]:
+    patient = Clients(server.address, 30.0)
+    report: dict[str, Any] = json.loads(await patient.body("/metrics"))
+    patient.close()
     return report
 
 
@@ -158,7 +160,7 @@ async def overload(server: Server, times: int) -> Figures:
     start = time.monotonic() + settling
     async with Probes(server) as probes:
         attempts = await load(clients, times * known, settling + seconds)
-    report = await told(clients)
+    report = await told(server)
     clients.close()
     answers = [one for one in attempts if one.is_answer()]
     counted = [one for one in answers if start <= one.ended < start + seconds]
@@ -197,7 +199,7 @@ async def storm(server: Server) -> tuple[Counter[int | None], Counter[int | None
             load(clients, 0.5 * known, seconds, seed=2),
             load(prefetches, 12 * known, seconds, "x-criticality: sheddable\r\n"),
         )
-    report = await told(clients)
+    report = await told(server)
     clients.close()
     prefetches.close()
     of_users, of_others, of_probes = map(statuses, (users, others, probes.attempts))
@@ -241,7 +243,7 @@ async def stand_still(server: Server) -> Stall:
     assert (await staller.get("/stall?seconds=3")).is_answer()
     end = time.monotonic()
     attempts = await under_load
-    report = await told(staller)
+    report = await told(server)
     clients.close()
     staller.close()
     begun = {int(number): at for number, at in report["begun"].items()}
