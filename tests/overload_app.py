@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 
 from sluicegate import Gate
+from sluicegate.asgi import Rule
 from sluicegate.fastapi import protect
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def count(_: Scope, rejection: Rejection) -> None:
     rejected[f"{rejection.criticality.name} {rejection.reason}"] += 1
 
 
-app = protect(FastAPI(), gate=gate, on_reject=count)
+app = protect(FastAPI(), gate=gate, on_reject=count, rules=[Rule("/stall", exempt=True)])
 
 
 @app.get("/work")

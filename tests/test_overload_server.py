@@ -2,8 +2,8 @@
 
 What is asserted are counts and ratios of one run; `pytest -s` prints them. Goodput is what was
 answered 200 within the patience of an attempt, a second, by the capacity that the same server
-showed just before. Where other processes keep the server or the clients from running, nothing can
-be said of either, and the test is skipped.
+showed just before. A figure that is missed while other processes keep the server or the clients
+from running says nothing of either: the test is then skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ T = TypeVar("T")
 
 HERE = Path(__file__).parent
 PATIENCE = 2.0
-TOO_BUSY = 0.2
+# Alone on two cores it is up to 0.12, since the clients are one of the two.
+TOO_BUSY = 0.15
 
 
 class Server(NamedTuple):
@@ -74,17 +75,38 @@ def a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def play(server: Server, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run it, and skip the test if it had too little of the processor."""
-    pids = (server.pid, os.getpid())
-    start, before = time.monotonic(), [kept_waiting(pid) for pid in pids]
+class Share:
+    """For how much of the time other processes kept the server or the clients from running."""
+
+    def __init__(self, server: Server) -> None:
+        self._pids = (server.pid, os.getpid())
+        self._start = time.monotonic()
+        self._before = [kept_waiting(pid) for pid in self._pids]
+        self.kept = 0.0
+
+    def end(self) -> None:
+        seconds = time.monotonic() - self._start
+        waits = [kept_waiting(pid) for pid in self._pids]
+        shares = [(now - was) / seconds for now, was in zip(waits, self._before, strict=True)]
+        say(f"  kept from running: server {shares[0]:.0%}, clients {shares[1]:.0%} of the time")
+        self.kept = max(shares)
+
+    @contextmanager
+    def excusing(self) -> Iterator[None]:
+        """Skip instead of fail, if they had too little of the processor."""
+        try:
+            yield
+        except AssertionError as error:
+            if self.kept <= TOO_BUSY:
+                raise
+            pytest.skip(f"kept from running for {self.kept:.0%} of the time: {error}")
+
+
+def play(server: Server, coroutine: Coroutine[Any, Any, T]) -> tuple[T, Share]:
+    share = Share(server)
     result = asyncio.run(coroutine)
-    seconds = time.monotonic() - start
-    shares = [(kept_waiting(pid) - was) / seconds for pid, was in zip(pids, before, strict=True)]
-    say(f"  kept from running: server {shares[0]:.0%}, clients {shares[1]:.0%} of the time")
-    if max(shares) > TOO_BUSY:
-        pytest.skip(f"other processes kept these from running for {max(shares):.0%} of the time")
-    return result
+    share.end()
+    return result, share
 
 
 def kept_waiting(pid: int) -> float:
@@ -179,11 +201,12 @@ async def overload(server: Server, times: int) -> Figures:
 
 @pytest.mark.parametrize("times", [3, 10])
 def test_goodput_stays_when_more_comes_than_can_be_done(server: Server, times: int) -> None:
-    figures = play(server, overload(server, times))
-    assert figures.goodput >= 0.9 * figures.capacity
+    figures, share = play(server, overload(server, times))
     assert set(figures.attempts) <= {200, 503, None}  # None: who gave up
-    assert set(figures.probes) == {200}
-    assert figures.probes.total() > 10
+    with share.excusing():
+        assert figures.goodput >= 0.9 * figures.capacity
+        assert set(figures.probes) == {200}
+        assert figures.probes.total() > 10
 
 
 # -- some of it matters more ------------------------------------------------------------
@@ -212,11 +235,12 @@ async def storm(server: Server) -> tuple[Counter[int | None], Counter[int | None
 
 
 def test_users_are_served_while_a_storm_of_prefetches_is_shed(server: Server) -> None:
-    users, prefetches, figures = play(server, storm(server))
-    assert users[200] >= 0.99 * users.total()
-    assert prefetches[503] > prefetches[200]
+    (users, prefetches, figures), share = play(server, storm(server))
     assert set(figures.attempts) <= {200, 503, None}
-    assert set(figures.probes) == {200}
+    assert prefetches[503] > prefetches[200]
+    with share.excusing():
+        assert users[200] >= 0.99 * users.total()
+        assert set(figures.probes) == {200}
 
 
 # -- a loop that stood still ------------------------------------------------------------
@@ -258,21 +282,25 @@ async def stand_still(server: Server) -> Stall:
 
 
 @pytest.fixture(name="stalled", scope="module")
-def a_server_that_has_stood_still(server: Server) -> Stall:
+def a_server_that_has_stood_still(server: Server) -> tuple[Stall, Share]:
     return play(server, stand_still(server))
 
 
-def test_a_second_after_a_stall_answers_are_in_time_again(stalled: Stall) -> None:
-    assert stalled.left > stalled.capacity  # else it was no stall
-    assert stalled.later[200] >= 0.9 * (stalled.later[200] + stalled.later[None])
-    assert stalled.later[200] > stalled.capacity
-    assert set(stalled.seen) <= {200, 503, None}
+def test_a_second_after_a_stall_answers_are_in_time_again(stalled: tuple[Stall, Share]) -> None:
+    figures, share = stalled
+    assert figures.left > figures.capacity  # else it was no stall
+    assert set(figures.seen) <= {200, 503, None}
+    with share.excusing():
+        assert figures.later[200] >= 0.9 * (figures.later[200] + figures.later[None])
+        assert figures.later[200] > figures.capacity
 
 
-def test_after_a_stall_few_are_served_who_have_left(stalled: Stall) -> None:
-    assert stalled.begun_for_nobody <= 0.1 * stalled.left
+def test_after_a_stall_few_are_served_who_have_left(stalled: tuple[Stall, Share]) -> None:
+    figures, share = stalled
+    with share.excusing():
+        assert figures.begun_for_nobody <= 0.1 * figures.left
 
 
 @pytest.mark.xfail(reason="what finds room at once is begun before its client is looked at")
-def test_after_a_stall_nobody_is_served_who_has_left(stalled: Stall) -> None:
-    assert stalled.begun_for_nobody == 0
+def test_after_a_stall_nobody_is_served_who_has_left(stalled: tuple[Stall, Share]) -> None:
+    assert stalled[0].begun_for_nobody == 0
