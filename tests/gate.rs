@@ -761,3 +761,18 @@ fn shadows_that_would_end_at_the_same_moment_end_in_the_order_in_which_they_came
     let _ = done(&mut real, at(30), third);
     assert_eq!((dry.limit(), dry.in_flight()), (real.limit(), real.in_flight()));
 }
+
+#[test]
+fn who_is_over_when_he_comes_tells_nobody_else_to_come_back_later() {
+    let mut gate = gate(1.0);
+    let _permit = enter(&mut gate, at(0), &critical());
+    let over = GateAsk { deadline: Some(at(0)), ..critical() };
+    for ms in 0..5_000 {
+        let rejection = gate.try_acquire(at(ms), &over, &mut ()).0.expect_err("it is over");
+        assert_eq!(rejection.reason, Reason::Deadline);
+    }
+    let rejection = gate.try_acquire(at(5_000), &critical(), &mut ()).0.expect_err("it is full");
+    assert!(rejection.retry_after.is_some_and(|span| span <= Duration::from_secs(2)));
+    assert_eq!(gate.snapshot(at(5_000)).rejected[Reason::Deadline.index()], 5_000);
+    assert!(gate.news().is_none_or(|news| !format!("{news:?}").contains("Deadline")));
+}

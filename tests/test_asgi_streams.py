@@ -204,3 +204,38 @@ def test_a_time_out_of_the_applications_own_is_its_own() -> None:
             await Client(middleware, scope_of("/events")).task
 
     run_in_virtual_time(main)
+
+
+def test_a_closed_gate_opens_no_streams() -> None:
+    async def main() -> None:
+        gate = Gate()
+        app = LoadSheddingMiddleware(answer_ok, gate=gate, rules=[Rule("/events", stream=True)])
+        assert await Client(app, scope_of("/events")).answer() == 200
+        gate.close()
+        assert await Client(app, scope_of("/events")).answer() == 503
+        assert gate.snapshot().rejected[Reason.CLOSED] == 1
+        assert_idle(gate)
+
+    asyncio.run(main())
+
+
+def test_a_dry_run_refuses_no_streams_and_no_probes() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await go.wait()
+            await answer_ok(scope, receive, send)
+
+        gate = Gate(dry_run=True)
+        rules = [Rule("/events", stream=True)]
+        middleware = LoadSheddingMiddleware(
+            app, gate=gate, rules=rules, max_streams=1, exempt_limit=1
+        )
+        paths = ["/events", "/events", "/healthz", "/healthz"]
+        clients = [Client(middleware, scope_of(path)) for path in paths]
+        await turns()
+        go.set()
+        assert [await client.answer() for client in clients] == [200] * 4
+
+    asyncio.run(main())

@@ -14,7 +14,15 @@ import pytest
 
 from asgi_client import Client, answer_ok, scope_of
 from gate_use import turns
-from sluicegate import Criticality, Gate, ManualClock, Reason, Rejection, context
+from sluicegate import (
+    Criticality,
+    Gate,
+    ManualClock,
+    Reason,
+    Rejection,
+    SemaphoreLimiter,
+    context,
+)
 from sluicegate.asgi import Headers, LoadSheddingMiddleware, Rule, problem_details
 from sluicegate.testing import assert_idle, rejecting
 
@@ -404,3 +412,65 @@ def test_exempt_requests_have_a_cap_of_their_own() -> None:
         assert math.isclose(gate.snapshot().admitted, 0)
 
     asyncio.run(main())
+
+
+def test_an_answer_whose_application_fails_is_the_usual_refusal() -> None:
+    async def fails(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise ZeroDivisionError
+
+    async def fails_late(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 203, "headers": []})
+        raise ZeroDivisionError
+
+    gate = Gate()
+    with rejecting(gate):
+        for option in ("respond", "degrade"):
+            options: Any = {option: lambda *_: fails}
+            app = LoadSheddingMiddleware(answer_ok, gate=gate, **options)
+            with pytest.warns(pytest.PytestUnraisableExceptionWarning):
+                assert unraisable(partial(ask, app, scope_of()))[0] == 503
+            options = {option: lambda *_: fails_late}
+            app = LoadSheddingMiddleware(answer_ok, gate=gate, **options)
+            with pytest.raises(ZeroDivisionError):
+                ask(app, scope_of())
+
+
+async def never(_scope: Scope) -> None:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("name", ["rules", "key", "on_reject"])
+def test_what_is_called_at_once_is_not_async(name: str) -> None:
+    options: Any = {name: never}
+    with pytest.raises(TypeError, match=f"{name} must be a callable that is not async"):
+        LoadSheddingMiddleware(answer_ok, **options)
+
+
+def test_a_gate_of_a_rule_that_could_not_be_asked_is_refused() -> None:
+    gate = Gate()
+    rules = [Rule("/", gate=gate)]
+    with pytest.raises(ValueError, match="must be another one than the main one"):
+        LoadSheddingMiddleware(answer_ok, gate=gate, rules=rules)
+    with pytest.raises(TypeError, match="needs a main gate"):
+        LoadSheddingMiddleware(answer_ok, limit=SemaphoreLimiter(1), rules=rules)
+
+
+@pytest.mark.parametrize("path", ["/a", "/a/", "//a", "/a\n", "/a//"])
+def test_no_way_of_writing_a_path_is_a_way_around_its_rule(path: str) -> None:
+    small = Gate(1, max_waiting=0)
+    app = LoadSheddingMiddleware(answer_ok, gate=Gate(), rules=[Rule("/a", gate=small)])
+    with small.acquire():
+        assert ask(app, scope_of(path))[0] == 503
+        assert ask(app, scope_of("/b"))[0] == 200
+    assert_idle(small)
+
+
+def test_headers_that_can_be_read_once_are_left_to_the_server() -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        pairs = iter([(b"content-type", b"text/plain")])
+        await send({"type": "http.response.start", "status": 200, "headers": pairs})
+        await send({"type": "http.response.body", "body": b""})
+
+    assert ask(LoadSheddingMiddleware(app, gate=Gate()), scope_of())[1] == {
+        b"content-type": b"text/plain"
+    }

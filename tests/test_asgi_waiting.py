@@ -334,3 +334,49 @@ async def test_a_receive_that_fails_fails_the_application_and_not_the_wait() -> 
     await task
     assert seen == ["/1"]
     assert_idle(gate)
+
+
+@in_virtual_time
+async def test_after_a_complete_answer_no_client_has_left() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer_ok(scope, receive, send)
+        # As servers do, once the answer is complete.
+        client.leave()
+        await asyncio.sleep(1)
+        done.append(scope["path"])
+
+    done: list[str] = []
+    gate = Gate(1)
+    middleware = LoadSheddingMiddleware(app, gate=gate, cancel_on_disconnect=True)
+    client = Client(middleware, scope_of("/order"))
+    assert await client.answer() == 200
+    assert done == ["/order"]
+    assert_idle(gate)
+
+
+@pytest.mark.parametrize("options", [{}, {"cancel_on_disconnect": True}])
+def test_without_asyncio_nobody_waits_and_a_rule_is_kept(
+    options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("asgi", "_streams"):
+        monkeypatch.setattr(f"sluicegate.{module}.is_asyncio", lambda: False)
+
+    async def main(_loop: VirtualLoop) -> None:
+        gate, small, work = Gate(2), Gate(1), Work()
+        rules = [
+            Rule("/slow", gate=small, operation="slow"),
+            Rule("/events", stream=True, max_lifetime=1),
+        ]
+        app = LoadSheddingMiddleware(work, gate=gate, rules=rules, **options)
+        slow = Client(app, scope_of("/slow"))
+        await turns()
+        assert (gate.in_flight, small.in_flight) == (1, 1)
+        assert await Client(app, scope_of("/slow")).answer() == 503
+        other, stream = Client(app, scope_of("/other")), Client(app, scope_of("/events"))
+        await turns()
+        assert await Client(app, scope_of("/other")).answer() == 503
+        work.go.set()
+        assert [await client.answer() for client in (slow, other, stream)] == [200] * 3
+        assert_idle(gate, small)
+
+    run_in_virtual_time(main)

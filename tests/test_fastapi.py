@@ -17,7 +17,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount, Route, Router
 
-from sluicegate import SemaphoreLimiter
+from sluicegate import Gate, SemaphoreLimiter
 from sluicegate.asgi import LoadSheddingMiddleware, Rule
 from sluicegate.fastapi import protect
 
@@ -347,3 +347,15 @@ def test_instrumentation_that_replaces_the_call_of_the_class_is_used(
     monkeypatch.setattr(kind, "__call__", trace)
     assert ask(app, "/nowhere").status_code == 404
     assert traced == ["/nowhere"]
+
+
+@pytest.mark.parametrize("path", ["/reports", "/api/reports"])
+def test_a_root_path_of_the_applications_own_is_no_way_around_a_rule(path: str) -> None:
+    small = Gate(1, max_waiting=0)
+    app = FastAPI()
+    app.root_path = "/api"
+    app.get("/reports")(lambda: "x")
+    protect(app, limit=5, rules=[Rule("/reports", gate=small)])
+    with small.acquire():
+        assert ask(app, path).status_code == 503
+    assert ask(app, path).status_code == 200
