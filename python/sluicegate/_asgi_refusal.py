@@ -7,8 +7,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sluicegate import _core
+from sluicegate._checks import check_callable
 from sluicegate._refusal import problem
-from sluicegate._rules import check_callable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from sluicegate._asgi_types import is_last
 from sluicegate._enums import Outcome
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from sluicegate._core import Acquire, Permit
 
 T = TypeVar("T")
-
-#: What a body is made of.
-_PARTS = {"http.response.body", "http.response.pathsend", "http.response.zerocopysend"}
 
 
 def is_asyncio() -> bool:
@@ -93,7 +91,7 @@ class ClientWatch:
 
         def sending(message: Message) -> Awaitable[None]:
             # After the answer servers say of each client that it has left.
-            if message["type"] in _PARTS and not message.get("more_body", False):
+            if is_last(message):
                 self._watching = None
             return send(message)
 

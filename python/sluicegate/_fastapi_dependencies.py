@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
+from sluicegate._checks import check_kind
 from sluicegate._enums import Criticality
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
-from sluicegate._rate_limit import check_kind, check_quota, rate_rejection
+from sluicegate._rate_limit import check_quota, rate_rejection
 
 try:
     from starlette.requests import HTTPConnection  # noqa: TC002 (FastAPI looks at it)

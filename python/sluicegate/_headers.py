@@ -191,6 +191,14 @@ class Headers:
         return min(max(seconds, _SHORTEST_DEADLINE), self.max_deadline)
 
 
+def criticality_of(
+    said: Criticality | None, ruled: Criticality | None, *, trusted: bool
+) -> Criticality | None:
+    """Return how much a request matters, of which a rule may know: strangers may only lower it."""
+    is_believed = said is not None and (ruled is None or trusted or said < ruled)
+    return said if is_believed else ruled
+
+
 def _as_in_a_scope(headers: Pairs | Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return ((_ascii(name).lower(), _ascii(value)) for name, value in pairs)

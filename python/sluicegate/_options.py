@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from sluicegate import _core
+from sluicegate._checks import check_callable, check_count, check_is_not_async, check_kind
 from sluicegate._gate import Gate
-from sluicegate._guard import is_coroutine_function
 from sluicegate._headers import Headers
-from sluicegate._rules import Rule, check_callable, finder
+from sluicegate._rules import Rule, finder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,10 +55,8 @@ def limiter_of(gate: object, limit: object) -> Limiter:
         if limit is not None:
             msg = "gate and limit exclude each other: limit=64 stands for gate=Gate(64)"
             raise TypeError(msg)
-        if not isinstance(gate, Gate):
-            msg = f"gate must be a Gate, got {gate!r:.100}"
-            raise TypeError(msg)
-        return gate
+        check_kind("gate", "a Gate", gate, Gate)
+        return cast("Gate", gate)
     if limit is None:
         return Gate.from_env()
     if isinstance(limit, (int, float)) and not isinstance(limit, bool):
@@ -147,35 +145,19 @@ def check_options(options: Mapping[str, Any]) -> None:
         known = ", ".join(Options.__annotations__)
         msg = f"unexpected option {min(unknown)!r}; known are {known}"
         raise TypeError(msg)
-    headers = options.get("headers", _HEADERS)
-    if not isinstance(headers, Headers):
-        msg = f"headers must be a Headers, got {headers!r:.100}"
-        raise TypeError(msg)
+    check_kind("headers", "a Headers", options.get("headers", _HEADERS), Headers)
     hold = options.get("hold", "work")
     if hold not in HOLDS:
         msg = f"hold must be 'work', 'response' or 'headers', got {hold!r:.100}"
         raise ValueError(msg)
-    cancel = options.get("cancel_on_disconnect", False)
-    if not isinstance(cancel, bool):
-        msg = f"cancel_on_disconnect must be True or False, got {cancel!r:.100}"
-        raise TypeError(msg)
+    cancels = options.get("cancel_on_disconnect", False)
+    check_kind("cancel_on_disconnect", "True or False", cancels, bool)
     for name in ("max_streams", "exempt_limit", "degrade_limit"):
-        _check_count(name, options.get(name, 1))
+        check_count(name, options.get(name, 1))
     for name in ("key", "respond", "degrade", "on_reject"):
         check_callable(name, options.get(name))
     for name in ("key", "rules", "on_reject"):
-        value = options.get(name)
-        if callable(value) and is_coroutine_function(value):
-            msg = f"{name} must be a callable that is not async, got {value!r:.100}"
-            raise TypeError(msg)
-
-
-def _check_count(name: str, value: object) -> None:
-    text = f"{name} must be an integer from 1 to 1e9, got {value!r:.100}"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(text)
-    if not 1 <= value <= 10**9:
-        raise ValueError(text)
+        check_is_not_async(name, options.get(name))
 
 
 _HEADERS: Final = Headers()

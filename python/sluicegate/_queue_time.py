@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sluicegate import _core
-from sluicegate._rules import check_seconds
+from sluicegate._checks import check_seconds
 
 if TYPE_CHECKING:
     from sluicegate._gate import Gate

@@ -18,12 +18,12 @@ from sluicegate._asgi_refusal import (
     tell,
 )
 from sluicegate._bucket import KeyedTokenBucket
+from sluicegate._checks import check_callable, check_is_not_async, check_kind
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
-from sluicegate._guard import is_coroutine_function
 from sluicegate._options import find_rule
 from sluicegate._refusal import Refusal, refusal
-from sluicegate._rules import Rule, check_callable
+from sluicegate._rules import Rule
 from sluicegate._streams import refuse_websocket
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class RateLimitMiddleware:
         check_quota(bucket, key, tokens)
         check_callable("respond", respond)
         check_callable("on_reject", on_reject)
-        _check_is_not_async("on_reject", on_reject)
+        check_is_not_async("on_reject", on_reject)
         check_kind("headers", "True or False", headers, bool)
         self.app = app
         self.bucket = bucket
@@ -193,21 +193,8 @@ def check_quota(bucket: object, key: object, tokens: object) -> None:
         msg = f"key must be a callable, such as client_ip(), got {key!r:.100}"
         raise TypeError(msg)
     check_callable("tokens", tokens)
-    _check_is_not_async("key", key)
-    _check_is_not_async("tokens", tokens)
-
-
-def check_kind(name: str, kind: str, value: object, class_: type) -> None:
-    """Refuse what is not of a class."""
-    if not isinstance(value, class_):
-        msg = f"{name} must be {kind}, got {value!r:.100}"
-        raise TypeError(msg)
-
-
-def _check_is_not_async(name: str, value: object) -> None:
-    if callable(value) and is_coroutine_function(value):
-        msg = f"{name} must be a callable that is not async, got {value!r:.100}"
-        raise TypeError(msg)
+    check_is_not_async("key", key)
+    check_is_not_async("tokens", tokens)
 
 
 def _matches(exempt: object) -> Collection[str]:

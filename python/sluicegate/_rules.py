@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from sluicegate._checks import check_callable, check_kind, check_seconds
 from sluicegate._enums import Criticality
 from sluicegate._gate import Gate
 
@@ -64,13 +66,15 @@ class Rule:
 
     def __post_init__(self) -> None:
         """Check what can be checked."""
-        _check("match", _MATCH_RANGE, self.match, str, is_needed=True)
+        check_kind("match", _MATCH_RANGE, self.match, str)
         _pattern_of(self.match)
-        _check("criticality", "a Criticality or None", self.criticality, Criticality)
-        _check("gate", "a Gate or None", self.gate, Gate)
-        _check("operation", "a string or None", self.operation, str)
-        _check("exempt", "True or False", self.exempt, bool, is_needed=True)
-        _check("stream", "True or False", self.stream, bool, is_needed=True)
+        check_kind(
+            "criticality", "a Criticality or None", self.criticality, (Criticality, NoneType)
+        )
+        check_kind("gate", "a Gate or None", self.gate, (Gate, NoneType))
+        check_kind("operation", "a string or None", self.operation, (str, NoneType))
+        check_kind("exempt", "True or False", self.exempt, bool)
+        check_kind("stream", "True or False", self.stream, bool)
         check_callable("degrade", self.degrade)
         if self.max_lifetime is not None:
             check_seconds("max_lifetime", self.max_lifetime)
@@ -80,15 +84,6 @@ class Rule:
         if self.gate is not None and (self.stream or self.match.startswith("WEBSOCKET ")):
             msg = f"stream, and a websocket, excludes gate, in the rule for {self.match!r}"
             raise ValueError(msg)
-
-
-def check_seconds(name: str, value: object) -> None:
-    """Refuse what is no number of seconds above 0."""
-    text = f"{name} must be a number of seconds above 0, or None, got {value!r:.100}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(text)
 
 
 class _Table(NamedTuple):
@@ -199,16 +194,3 @@ def _pattern_of(match: str) -> tuple[str | None, str | re.Pattern[str]]:
     if begin != path:
         pattern += "(?:/.*)?"
     return parts["method"], re.compile(pattern, re.DOTALL)
-
-
-def check_callable(name: str, value: object) -> None:
-    """Refuse what is neither `None` nor can be called."""
-    if value is not None and not callable(value):
-        msg = f"{name} must be a callable or None, got {value!r:.100}"
-        raise TypeError(msg)
-
-
-def _check(name: str, kind: str, value: object, class_: type, *, is_needed: bool = False) -> None:
-    if (is_needed or value is not None) and not isinstance(value, class_):
-        msg = f"{name} must be {kind}, got {value!r:.100}"
-        raise TypeError(msg)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sluicegate._asgi_refusal import send_refusal
+from sluicegate._asgi_types import is_last
 from sluicegate._client_watch import is_asyncio
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
@@ -64,11 +65,7 @@ async def run_for(
     async def observed(message: Message) -> None:
         nonlocal state
         state = _STATES.get(message["type"], state)
-        if (
-            state == "open"
-            and message["type"] == "http.response.body"
-            and not message.get("more_body")
-        ):
+        if is_last(message):
             state = "over"
         await send(message)
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from sluicegate._headers import Headers
+from sluicegate import _attempts
+from sluicegate._headers import Headers, criticality_of
 
 if TYPE_CHECKING:
     from sluicegate._enums import Criticality
-
-# The number of this attempt, and how many there were before it; and what they are of the first.
-_FIRST: Final = {"HTTP_X_ENVOY_ATTEMPT_COUNT": 1, "HTTP_GRPC_PREVIOUS_RPC_ATTEMPTS": 0}
-_MOST_DIGITS: Final = 9
 
 
 def key_of(header: str) -> str:
@@ -29,12 +26,13 @@ def path_of(environ: dict[str, Any]) -> str:
 
 def is_retry(environ: dict[str, Any]) -> bool:
     """Whether a proxy or a client says that it sends this request not for the first time."""
-    return any(key in environ and _is_above(first, environ[key]) for key, first in _FIRST.items())
+    return any(
+        key in environ and _attempts.is_retry(name, environ[key].encode("latin-1", "replace"))
+        for key, name in _ATTEMPTS.items()
+    )
 
 
-def _is_above(first: int, count: str) -> bool:
-    is_number = count.isdecimal() and count.isascii() and len(count) <= _MOST_DIGITS
-    return is_number and int(count) > first
+_ATTEMPTS: Final = {key_of(name.decode()): name for name in _attempts.FIRST}
 
 
 class HeaderReader:
@@ -76,7 +74,4 @@ class HeaderReader:
         if said.malformed:
             with self._lock:
                 self._malformed += said.malformed
-        criticality = said.criticality
-        if criticality is None or not (ruled is None or is_trusted or criticality < ruled):
-            criticality = ruled
-        return said.deadline, criticality
+        return said.deadline, criticality_of(said.criticality, ruled, trusted=is_trusted)

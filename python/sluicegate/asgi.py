@@ -7,7 +7,7 @@ import logging
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, cast
 
-from sluicegate import _core
+from sluicegate import _attempts, _core
 from sluicegate._asgi_refusal import (
     adding,
     answer_of,
@@ -23,7 +23,7 @@ from sluicegate._client_watch import ClientWatch, is_asyncio
 from sluicegate._core import Acquire, Answer, Entrance, Permit, Rejection
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
-from sluicegate._headers import Headers
+from sluicegate._headers import Headers, criticality_of
 from sluicegate._options import (
     Hold,
     Options,
@@ -63,14 +63,8 @@ __all__ = [
 
 _log = logging.getLogger("sluicegate.asgi")
 
-# The number of this attempt, and how many there were before it.
-_ATTEMPT: Final = b"x-envoy-attempt-count"
-_ATTEMPTS_BEFORE: Final = b"grpc-previous-rpc-attempts"
 _START: Final = "http.response.start"
 _BODY: Final = "http.response.body"
-# What they are of the first attempt.
-_FIRST: Final = {_ATTEMPT: 1, _ATTEMPTS_BEFORE: 0}
-_LONGEST_NUMBER: Final = 10
 _NO_TERMS: Final = nullcontext()
 
 
@@ -153,7 +147,7 @@ class LoadSheddingMiddleware:
         self._is_rule_hidden = callable(rules)
         self._key = key_of(options.get("key"))
         self._headers = options.get("headers") or Headers()
-        self._telling = self._headers.names() | {_ATTEMPT, _ATTEMPTS_BEFORE}
+        self._telling = self._headers.names() | _attempts.FIRST.keys()
         self._hold: Hold = options.get("hold", "work")
         self._cancels = options.get("cancel_on_disconnect", False)
         name = getattr(self.limiter, "name", "")
@@ -243,20 +237,13 @@ class LoadSheddingMiddleware:
         is_trusted = headers.trusts(scope) if said else False
         received = headers.read(said, trusted=is_trusted)
         self.malformed_headers += received.malformed
-        criticality = received.criticality
-        if rule is not None and rule.criticality is not None:
-            known = rule.criticality
-            is_lowered = criticality is not None and (is_trusted or criticality < known)
-            criticality = criticality if is_lowered else known
+        ruled = None if rule is None else rule.criticality
+        criticality = criticality_of(received.criticality, ruled, trusted=is_trusted)
         key = None if self._key is None else self._key(scope)
         terms: object = _NO_TERMS
         if not (received.deadline is None and criticality is None and key is None):
             terms = _core.Scope(deadline=received.deadline, criticality=criticality, key=key)
-        is_retry = any(
-            value.isdigit() and int(value) > _FIRST[name]
-            for name, value in said
-            if name in _FIRST and len(value) < _LONGEST_NUMBER
-        )
+        is_retry = any(_attempts.is_retry(name, value) for name, value in said)
         return cast("AbstractContextManager[object]", terms), is_retry
 
     def _begin(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sluicegate import _core
+from sluicegate._checks import check_callable, check_count
 from sluicegate._core import Deadline, Rejection
 from sluicegate._enums import Criticality, Outcome, Reason
 from sluicegate._errors import QueueClosed, Rejected, TimedOut
@@ -15,7 +16,7 @@ from sluicegate._guard import is_coroutine_function
 from sluicegate._headers import Headers
 from sluicegate._queue_time import QueueTime
 from sluicegate._refusal import refusal
-from sluicegate._rules import DEFAULT_EXEMPT, Rule, check_callable, finder
+from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
 from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._wsgi_body import Asked, Hold, under
 from sluicegate._wsgi_environ import HeaderReader, is_retry, path_of
@@ -389,9 +390,5 @@ def _streams(max_streams: Any, rules: object, threads: int) -> int:
 
 
 def _limiter(parameter: str, limit: Any, name: str) -> SemaphoreLimiter:
-    text = f"{parameter} must be an integer from 1 to 1e9, got {limit!r:.100}"
-    if isinstance(limit, bool) or not isinstance(limit, int):
-        raise TypeError(text)
-    if not 1 <= limit <= 1e9:
-        raise ValueError(text)
+    check_count(parameter, limit)
     return SemaphoreLimiter(limit, name=name)
