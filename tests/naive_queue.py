@@ -96,7 +96,9 @@ class NaiveQueue:
     low: float
     high: float
     now: int = 0
-    # The estimate of the service time at its last sample, and when that was.
+    # The 95th percentile and the estimate of the service time at its last sample, and when
+    # that was.
+    p95: int = 0
     service: int = 0
     learnt_at: int = 0
     items: list[Item] = field(default_factory=list)
@@ -253,9 +255,9 @@ class NaiveQueue:
         self.check_level()
         self.serve()
 
-    def learn(self, service: int) -> None:
+    def learn(self, p95: int, service: int) -> None:
         """Take over an estimate that has just been made."""
-        self.service, self.learnt_at = service, self.now
+        self.p95, self.service, self.learnt_at = p95, service, self.now
         self.refresh()
 
     def advance(self, to: int) -> None:
@@ -383,7 +385,7 @@ class NaiveQueue:
     # Time
 
     def estimate(self, at: int) -> int:
-        idle, ageing = max(0, at - self.learnt_at), max(AGEING, 4 * self.service)
+        idle, ageing = max(0, at - self.learnt_at), max(AGEING, 4 * self.p95)
         return 0 if idle >= ageing else self.service - self.service * idle // ageing
 
     def is_too_late(self, deadline: int, at: int) -> bool:

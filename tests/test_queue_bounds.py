@@ -254,6 +254,21 @@ def test_what_cannot_be_done_in_time_is_rejected() -> None:
     assert drained(queue) == ["a"]
 
 
+def test_the_snapshot_says_with_how_little_time_left_an_item_is_rejected() -> None:
+    queue, clock, _ = made()
+    learn(queue, clock, 0.1, 19)
+    learn(queue, clock, 1.0, 1)
+    snapshot = queue.snapshot()
+    assert snapshot.service_p95 < 0.11 < 1 <= snapshot.service_estimate < 1.1
+    queue.put_nowait("a")
+    with pytest.raises(Rejected) as raised:
+        queue.put_nowait("b", deadline=snapshot.service_estimate - 0.001)
+    assert raised.value.reason is Reason.DEADLINE
+    queue.put_nowait("c", deadline=snapshot.service_estimate + 0.001)
+    clock.advance(1_000)
+    assert queue.snapshot().service_estimate == 0
+
+
 def test_where_nobody_waits_any_remainder_is_enough_to_begin() -> None:
     queue, clock, told = made()
     learn(queue, clock, 0.1)

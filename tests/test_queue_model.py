@@ -352,7 +352,8 @@ class Program(RuleBasedStateMachine):
         else:
             _ = work.take.__aexit__(KeyError, KeyError(), None)
         if is_lesson:
-            self.naive.learn(round(self.queue.snapshot().service_p95 * 1e9))
+            known = self.queue.snapshot()
+            self.naive.learn(round(known.service_p95 * 1e9), round(known.service_estimate * 1e9))
 
     @precondition(lambda self: not self.waits and not self.naive.is_closed)
     @rule(many=st.integers(1, 25), service=SPANS)

@@ -116,6 +116,7 @@ def test_a_snapshot_is_the_state_and_json() -> None:
         "working": 1,
         "service_mean": pytest.approx(0.02),
         "service_p95": pytest.approx(0.02, rel=0.1),
+        "service_estimate": pytest.approx(0.02, rel=0.1),
         "service_baseline": pytest.approx(0.02),
         "accepted": 24,
         "taken": 22,

@@ -47,6 +47,9 @@ class GateSnapshot:
         service_mean: How long recent work took, from admission to release, in seconds; 0 if
             nothing is known.
         service_p95: The 95th percentile of that, in seconds; 0 below 20 samples.
+        service_estimate: How long work is expected to take that begins now, in seconds; with less
+            time left than this it is rejected, by what is known of its own `operation` if that has
+            a name. 0 below 20 samples.
         threshold: The least critical that are not all rejected, whatever room there is.
         saturation: In flight / limit; 1 if the limit is 0.
         dry_run: Whether everybody is admitted and what would have been done is counted.
@@ -70,6 +73,7 @@ class GateSnapshot:
     wait_bound: float
     service_mean: float
     service_p95: float
+    service_estimate: float
     threshold: Criticality
     saturation: float
     dry_run: bool

@@ -30,6 +30,8 @@ class QueueSnapshot:
         working: How many `take()` blocks are under way.
         service_mean: The mean of recent service times, in seconds; 0 if unknown.
         service_p95: Their 95th percentile; 0 if unknown.
+        service_estimate: How long an item is expected to take that is begun now; with less time
+            left than this it is rejected. 0 if unknown.
         service_baseline: The mean without overload, if known.
         accepted: How many items were accepted since the start.
         taken: How many were taken.
@@ -51,6 +53,7 @@ class QueueSnapshot:
     working: int
     service_mean: float
     service_p95: float
+    service_estimate: float
     service_baseline: float | None
     accepted: int
     taken: int

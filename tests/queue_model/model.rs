@@ -517,7 +517,7 @@ impl Model {
         })
     }
 
-    fn estimate(&self, operation: Operation, at: u64) -> u64 {
+    pub fn estimate(&self, operation: Operation, at: u64) -> u64 {
         let at = Time::from_nanos(at);
         let known = match operation {
             None => Some(&self.all),

@@ -375,6 +375,8 @@ impl Trio {
         assert_eq!((snapshot.capacity, snapshot.working), (model.config.capacity, model.working));
         assert_eq!(snapshot.service_mean, model.service().mean());
         assert_eq!(snapshot.service_p95, model.service().quantile());
+        let expected = model.estimate(None, queue.latest().as_nanos());
+        assert_eq!(nanos(snapshot.service_estimate), expected);
         assert_eq!(snapshot.baseline, model.service().baseline());
         let counters = (snapshot.accepted, snapshot.taken, snapshot.cancelled);
         assert_eq!(counters, (model.accepted, model.taken, model.cancelled));

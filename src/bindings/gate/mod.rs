@@ -365,6 +365,7 @@ impl Gate {
         values.set_item("wait_bound", snapshot.wait_bound.as_secs_f64())?;
         values.set_item("service_mean", snapshot.service_mean.as_secs_f64())?;
         values.set_item("service_p95", snapshot.service_p95.as_secs_f64())?;
+        values.set_item("service_estimate", snapshot.service_estimate.as_secs_f64())?;
         values.set_item("threshold", imports::criticality(py, snapshot.threshold)?)?;
         values.set_item("saturation", snapshot.saturation)?;
         values.set_item("admitted", snapshot.admitted)?;

@@ -294,6 +294,7 @@ impl CoDelQueue {
         values.set_item("working", snapshot.working)?;
         values.set_item("service_mean", snapshot.service_mean.as_secs_f64())?;
         values.set_item("service_p95", snapshot.service_p95.as_secs_f64())?;
+        values.set_item("service_estimate", snapshot.service_estimate.as_secs_f64())?;
         values.set_item("service_baseline", snapshot.baseline.map(|span| span.as_secs_f64()))?;
         values.set_item("accepted", snapshot.accepted)?;
         values.set_item("taken", snapshot.taken)?;

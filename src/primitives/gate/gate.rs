@@ -547,6 +547,7 @@ impl<W> Gate<W> {
             wait_bound: self.wait_bound(),
             service_mean: line.service_mean,
             service_p95: line.service_p95,
+            service_estimate: line.service_estimate,
             threshold: self.shedding.level(),
             saturation: self.saturation(),
             admitted: self.admitted,

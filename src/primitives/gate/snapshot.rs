@@ -27,6 +27,9 @@ pub struct GateSnapshot {
     pub service_mean: Duration,
     /// Their 95th percentile.
     pub service_p95: Duration,
+    /// How long work is expected to take that begins now: with less time left than this
+    /// it is rejected. Zero if nothing is known.
+    pub service_estimate: Duration,
     /// The least critical that are not all rejected, whatever room there is.
     pub threshold: Criticality,
     /// In flight / limit.

@@ -620,6 +620,7 @@ impl<T> CoDelQueue<T> {
             working: self.working,
             service_mean: service.mean(),
             service_p95: service.quantile(),
+            service_estimate: service.estimate(now.max(self.now), self.certainty()),
             baseline: service.baseline(),
             accepted: self.accepted,
             taken: self.taken,

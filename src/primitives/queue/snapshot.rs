@@ -23,6 +23,9 @@ pub struct QueueSnapshot {
     pub service_mean: Duration,
     /// Their 95th percentile; zero if unknown.
     pub service_p95: Duration,
+    /// How long an item is expected to take that is begun now: with less time left than
+    /// this it is rejected. Zero if nothing is known.
+    pub service_estimate: Duration,
     /// The mean without overload, if known.
     pub baseline: Option<Duration>,
     /// How many items were accepted since the start.
