@@ -1194,6 +1194,12 @@ class AdaptiveThrottle:
             TypeError: If `outcome` is not an `Outcome`.
         """
 
+    def withdraw(self) -> None:
+        """Say that a request that was allowed was not sent after all.
+
+        Instead of `record()`: it says nothing about the backend, neither good nor bad.
+        """
+
     def update(
         self,
         *,
@@ -1395,6 +1401,19 @@ class TokenBucket:
 
         Raises:
             ValueError: If `n` is out of its range.
+        """
+
+    def pause(self, seconds: float, /) -> None:
+        """Let nobody take for so many seconds, as whoever is called asks for by `Retry-After`.
+
+        The bucket is empty then, and fills from there. Of several pauses the one counts that ends
+        last. A pause never lasts longer than 1e9 tokens take to come.
+
+        Args:
+            seconds: From 0 to 3600.
+
+        Raises:
+            ValueError: If it is out of its range.
         """
 
     def retry_after(self, n: float = 1, /) -> float:

@@ -96,6 +96,14 @@ impl TokenBucket {
         delivered
     }
 
+    /// Let nobody take for so many seconds.
+    #[pyo3(signature = (seconds, /))]
+    fn pause(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> PyResult<()> {
+        const RANGE: &str = "a number of seconds from 0 to 3600";
+        let span = config::seconds("seconds", RANGE, seconds)?;
+        self.core.change_surely(py, |state, now| ((), state.pause(now, span))).1
+    }
+
     /// Return in how many seconds `try_take(n)` will succeed if nobody else comes.
     #[pyo3(signature = (n = Given::NOTHING, /), text_signature = "($self, n=1, /)")]
     fn retry_after(&self, py: Python<'_>, n: Given<'_, '_>) -> PyResult<f64> {

@@ -92,6 +92,11 @@ impl AdaptiveThrottle {
         self.record_outcome(py, outcome_from(outcome)?)
     }
 
+    /// Say that a request that was allowed was not sent after all.
+    fn withdraw(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.with_time_surely(py, Throttle::withdraw).1
+    }
+
     /// Records what `classify` says of a result or an exception. If it fails, or says
     /// what is no outcome, that is reported, and says nothing about the backend.
     fn _record_as(

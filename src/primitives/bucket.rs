@@ -313,6 +313,15 @@ impl<W> TokenBucket<W> {
         Ok(self.turns.served(now))
     }
 
+    /// Lets nobody take for so long, for whoever the bucket spares has asked for it by a
+    /// `Retry-After`: the bucket is empty then, and fills from there. Of several pauses
+    /// the one counts that ends last. A pause is of at most [`MAX_TOKENS`] of debt.
+    pub fn pause(&mut self, now: Time, span: Duration) -> Wakes<W> {
+        let now = self.turns.tick(now);
+        self.turns.room.pause(now, span);
+        self.turns.served(now)
+    }
+
     /// After how long [`try_take`](Self::try_take) succeeds, and not a nanosecond
     /// earlier, if nobody else comes.
     ///
@@ -415,6 +424,15 @@ impl Tokens {
     fn charge(&mut self, now: Time, amount: u64) {
         self.take(now, amount);
         self.settle(amount);
+    }
+
+    /// Takes as much as comes until then, and what is there.
+    fn pause(&mut self, now: Time, span: Duration) {
+        let lacking = self.refill.gained_within(span).saturating_add(self.refill.whole());
+        let amount = lacking.saturating_sub(self.contents.room(&self.refill, now));
+        if amount > 0 {
+            self.charge(now, amount);
+        }
     }
 
     fn change(&mut self, now: Time, refill: Refill) {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::error::shown;
 use super::{ConfigError, Time};
 
@@ -77,6 +79,11 @@ impl Refill {
         self.burst as f64 / NANO as f64
     }
 
+    /// The burst in nano-tokens.
+    pub(crate) const fn whole(&self) -> u64 {
+        self.burst
+    }
+
     /// How many whole tokens can be in the bucket at once.
     pub(crate) const fn whole_burst(&self) -> u64 {
         self.burst / NANO
@@ -95,6 +102,12 @@ impl Refill {
     /// The parts that came since the origin of the clock.
     fn gained(&self, now: Time) -> i128 {
         i128::from(now.as_nanos()) * i128::from(self.gain)
+    }
+
+    /// What comes within a span, in nano-tokens, rounded up; at most [`MAX_TOKENS`].
+    pub(crate) fn gained_within(&self, span: Duration) -> u64 {
+        let span = Time::from_nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        divide_up(self.gained(span), self.parts).min(nano_tokens(MAX_TOKENS))
     }
 
     /// A tick of which at most 2 to the power of `bits` fill an empty bucket, and of at

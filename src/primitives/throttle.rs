@@ -218,6 +218,14 @@ impl AdaptiveThrottle {
         self.outcomes[outcome.index()] += 1;
     }
 
+    /// Takes back a request that was allowed, and was not sent after all: it says nothing
+    /// about the backend.
+    pub fn withdraw(&mut self, now: Time) {
+        self.tick(now);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.admitted = self.admitted.saturating_sub(1);
+    }
+
     /// How likely the next request of this criticality is to be refused.
     pub fn rejection_probability(&mut self, now: Time, criticality: Criticality) -> f64 {
         self.tick(now);

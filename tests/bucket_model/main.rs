@@ -27,6 +27,7 @@ enum Step {
     Claim(Index),
     Cancel(Index),
     Adjust(i64),
+    Pause(i64),
     Update { rate: Option<i64>, burst: Option<i64> },
     Pass(i64),
     Expire,
@@ -81,6 +82,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => any::<Index>().prop_map(Step::Claim),
         2 => any::<Index>().prop_map(Step::Cancel),
         1 => (-6_000_000_000..6_000_000_000i64).prop_map(Step::Adjust),
+        1 => (0..5_000_000_000i64).prop_map(Step::Pause),
         1 => (prop::option::of(rate()), prop::option::of(cost()))
             .prop_map(|(rate, burst)| Step::Update { rate, burst }),
         6 => span().prop_map(Step::Pass),
@@ -213,6 +215,11 @@ impl Pair {
                 self.wake(adjusted.expect("in its range"));
                 self.model.adjust(nano.into());
             }
+            Step::Pause(nanos) => {
+                let wakes = self.bucket.pause(now, Duration::from_nanos(nanos as u64));
+                self.wake(wakes);
+                self.model.pause(nanos.into());
+            }
             Step::Update { rate, burst } => {
                 let rate_as_float = rate.map(|rate| rate as f64 / 1e3);
                 let burst_as_float = burst.map(|burst| tokens(burst.into()));
@@ -286,6 +293,9 @@ impl Pair {
             let wakes = self.bucket.cancel(self.now(), ticket);
             self.wake(wakes);
         }
+        // A debt of a fast rate is paid by a slow one in thousands of years.
+        let wakes = self.bucket.update(self.now(), Some(1e6), None).expect("in its range");
+        self.wake(wakes);
         self.model.now += 1_000_000_000_000_000_000;
         assert!(self.bucket.tokens(self.now()) >= self.bucket.burst());
         assert_eq!(self.bucket.waiting(), 0);

@@ -218,6 +218,19 @@ impl Model {
         self.serve();
     }
 
+    /// Empties it as far as it has to be, to have nothing more when so many are over.
+    pub fn pause(&mut self, nanos: i128) {
+        const MOST: i128 = 1_000_000_000_000_000_000;
+        self.note_lapsed();
+        let comes = (nanos * self.tariff.gain() + UNITS - 1) / UNITS;
+        let lacks = (self.tariff.burst * UNITS - self.level) / UNITS;
+        let excess = self.tariff.burst + comes.min(MOST) - lacks;
+        if excess > 0 {
+            self.level = (self.level - excess * UNITS).max(-MOST * UNITS);
+        }
+        self.serve();
+    }
+
     pub fn update(&mut self, tariff: Tariff) {
         // From now on by another tariff.
         self.passed_to = i128::MIN;

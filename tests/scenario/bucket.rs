@@ -45,6 +45,10 @@ pub enum Action {
         #[serde(rename = "adjust")]
         n: f64,
     },
+    Pause {
+        #[serde(rename = "pause")]
+        seconds: f64,
+    },
     RetryAfter {
         #[serde(rename = "retry_after")]
         n: f64,
@@ -167,6 +171,10 @@ impl Awaited for Bucket {
             Action::Adjust { n } => {
                 let changed = self.bucket.adjust(now, *n);
                 Ok(self.changed(loops, now, changed))
+            }
+            Action::Pause { seconds } => {
+                let wakes = self.bucket.pause(now, timeout(*seconds)?);
+                Ok(self.changed(loops, now, Ok(wakes)))
             }
             Action::RetryAfter { n } => {
                 let after = TokenAsk::new(*n).and_then(|ask| self.bucket.retry_after(now, &ask));

@@ -36,6 +36,10 @@ pub enum Action {
         #[serde(default = "once")]
         times: u32,
     },
+    Withdraw {
+        #[serde(rename = "withdraw")]
+        times: u32,
+    },
     Send {
         #[serde(rename = "send")]
         class: Class,
@@ -144,6 +148,10 @@ impl Subject for Throttle {
             }
             Action::Record { outcome, times } => {
                 (0..times).for_each(|_| self.throttle.record(*now, outcome.into()));
+                Ok("done".into())
+            }
+            Action::Withdraw { times } => {
+                (0..times).for_each(|_| self.throttle.withdraw(*now));
                 Ok("done".into())
             }
             Action::Send { class, every, until, outcome } => {

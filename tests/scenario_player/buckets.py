@@ -42,6 +42,7 @@ class Bucket(OnLoops):
             "cancelled": is_truth,
         },
         {"adjust": is_number},
+        {"pause": is_number},
         {"retry_after": is_number},
         {"update": is_table_of(RATE)},
         *OnLoops.LOOP_ACTIONS,
@@ -78,6 +79,8 @@ class Bucket(OnLoops):
                 return self.take(name, step)
             case {"adjust": n}:
                 self.bucket.adjust(n)
+            case {"pause": seconds}:
+                self.bucket.pause(seconds)
             case {"retry_after": n}:
                 return self.bucket.retry_after(n)
             case {"update": update}:

@@ -32,6 +32,7 @@ class Throttle(Subject):
     ACTIONS: ClassVar[list[Keys]] = [
         {"allow": CRITICALITIES.__contains__, "draw": is_number, "times": is_integer},
         {"record": OUTCOMES.__contains__, "times": is_integer},
+        {"withdraw": is_integer},
         {
             "send": CRITICALITIES.__contains__,
             "every": is_number,
@@ -73,6 +74,9 @@ class Throttle(Subject):
             case {"record": outcome}:
                 for _ in range(times):
                     self.throttle.record(OUTCOMES[outcome])
+            case {"withdraw": times}:
+                for _ in range(times):
+                    self.throttle.withdraw()
             case {"send": _, "every": every, "until": until, "outcome": _}:
                 if not (every > 0 and self.clock.now() < until):
                     raise ScenarioError(f"nothing is sent every {every} s until {until}")
