@@ -377,10 +377,11 @@ fn who_waits_for_the_end_and_is_not_reached_is_told_later() {
 }
 
 #[test]
-fn who_is_let_in_uncounted_is_waited_for() {
+fn who_is_let_in_unasked_is_in_flight_and_waited_for() {
     let mut gate = gate(1.0);
-    let permits: Vec<Permit> = (0..3).map(|_| gate.admit_uncounted(at(0))).collect();
-    assert_eq!((gate.in_flight(), gate.is_idle()), (0, false));
+    let permits: Vec<Permit> = (0..3).map(|_| gate.admit_unasked(at(0), &GateAsk::one())).collect();
+    assert_eq!((gate.in_flight(), gate.is_idle()), (3, false));
+    assert!((gate.saturation() - 3.0).abs() < 1e-9);
     let drain = gate.join_drain(at(0), HERE, None, &mut Some(2)).expect("three run");
     let mut woken = Vec::new();
     for permit in permits {
@@ -388,14 +389,14 @@ fn who_is_let_in_uncounted_is_waited_for() {
         woken = done(&mut gate, at(1), permit);
     }
     assert_eq!((woken, gate.claim_drain(at(1), drain).0), (vec![2], Some(true)));
-    let permit = gate.admit_uncounted(at(2));
+    let permit = gate.admit_unasked(at(2), &GateAsk::one());
     let _ = gate.reset();
     assert!(gate.is_idle(), "nothing of the parent runs in the child of a fork");
-    let next = gate.admit_uncounted(at(2));
+    let next = gate.admit_unasked(at(2), &GateAsk::one());
     assert!(done(&mut gate, at(2), permit).is_empty());
-    assert!(!gate.is_idle());
+    assert_eq!((gate.in_flight(), gate.is_idle()), (1, false));
     assert!(!gate.annul_paid(at(3), next).0, "nothing was paid");
-    assert!(gate.is_idle());
+    assert_eq!((gate.in_flight(), gate.is_idle()), (0, true));
 }
 
 #[test]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gate_use import take, turns
 from sluicegate import (
     Criticality,
     Gate,
@@ -22,6 +23,7 @@ from sluicegate import (
     Outcome,
     Permit,
     Reason,
+    Rejected,
     SemaphoreLimiter,
     TokenBucket,
 )
@@ -217,7 +219,11 @@ def test_nothing_of_it_can_be_set() -> None:
             ("limit", value, kind, "limit must be a number from 0 (admits nobody) to 1e9")
             for value, kind in [(-1, ValueError), (NAN, ValueError), ("1", TypeError)]
         ),
-        *((p, value, kind, text) for p, value, kind, text in WRONG if p.startswith("max_")),
+        *(
+            (p, value, kind, text.replace("None (automatic)", '"auto"'))
+            for p, value, kind, text in WRONG
+            if p.startswith("max_")
+        ),
         *(row for row in WRONG if row[0] == "dry_run" and row[1] is not None),
     ],
 )
@@ -253,6 +259,40 @@ def test_an_update_holds_from_now_on() -> None:
     assert gate.saturation == 1.0
     gate.update(limit=1)
     gate.acquire_sync().release()
+
+
+def test_what_was_given_can_be_made_automatic_again() -> None:
+    automatic, gate = Gate(2, clock=ManualClock()), Gate(2, clock=ManualClock())
+    expected = (automatic.snapshot().max_waiting, automatic.snapshot().wait_bound)
+    gate.update(max_waiting=3, max_wait=0.25)
+    gate.update(max_waiting="auto")
+    snapshot = gate.snapshot()
+    assert (snapshot.max_waiting, snapshot.wait_bound) == (expected[0], 0.25)
+    gate.update(max_waiting=3, max_wait="auto")
+    snapshot = gate.snapshot()
+    assert (snapshot.max_waiting, snapshot.wait_bound) == (3, expected[1])
+    gate.update(max_waiting="auto", max_wait=0)
+    assert (gate.snapshot().max_waiting, gate.snapshot().wait_bound) == (0, 0)
+    gate.update(max_waiting="auto", max_wait="auto")
+    snapshot = gate.snapshot()
+    assert (snapshot.max_waiting, snapshot.wait_bound) == expected
+
+
+def test_who_begins_to_wait_again_is_let_in() -> None:
+    async def main() -> None:
+        gate = Gate(1, max_waiting=0)
+        with take(gate):
+            assert not gate.try_acquire()
+            with pytest.raises(Rejected):
+                await gate.acquire()
+            gate.update(max_waiting="auto")
+            wait = asyncio.ensure_future(gate.acquire())
+            await turns()
+            assert gate.waiting == 1
+        (await wait).release()
+        assert_idle(gate)
+
+    asyncio.run(main())
 
 
 FOLLOWING: list[Callable[[], Any]] = [

@@ -220,12 +220,16 @@ def test_the_kill_switch(value: str) -> None:
                 permits = [gate.try_acquire(5, deadline=0) for _ in range(50)]
                 permits += [gate.acquire_sync() for _ in range(50)]
                 assert all(permits)
+                # It says what really runs.
+                assert gate.in_flight == gate.snapshot().in_flight == 50 * 5 + 50
+                assert gate.saturation == gate.in_flight / gate.limit
                 with gate.acquire(), gate.acquire():
                     pass
                 asyncio.run(main(gate))
                 for permit in permits:
                     permit.settle(tokens=1)
                     permit.release()
+                assert (gate.in_flight, gate.saturation) == (0, 0)
                 gate.update(limit=1)
                 gate.try_acquire().release()
                 assert gate.drain_sync(1)

@@ -492,18 +492,20 @@ class Gate:
         self,
         *,
         limit: float | Literal["auto"] | None = None,
-        max_waiting: int | None = None,
-        max_wait: float | None = None,
+        max_waiting: int | Literal["auto"] | None = None,
+        max_wait: float | Literal["auto"] | None = None,
         dry_run: bool | None = None,
     ) -> None:
-        """Change what is given; `None` leaves it as it is.
+        """Change what is given; `None` leaves it as it is, and `"auto"` makes it automatic.
 
         Args:
             limit: From 0, which admits nobody, to 1e9. A limit that follows latency is held there
                 until `"auto"` lets it follow again, from there on, or from where it was before if
                 that is 0; that of a `ClassicLimiter` is a whole number.
-            max_waiting: From 0 to 1e9. Who waits already goes on waiting.
-            max_wait: From 0 to 3600 seconds, for who comes from now on.
+            max_waiting: From 0 to 1e9, or `"auto"`: as many as can be done within the time that
+                callers give. Who waits already goes on waiting.
+            max_wait: From 0 to 3600 seconds, or `"auto"`: as long as it is of use; for who comes
+                from now on.
             dry_run: Whether to admit everybody and only to count.
 
         Raises:

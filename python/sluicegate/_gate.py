@@ -38,7 +38,8 @@ class GateSnapshot:
         name: The name of the gate.
         limit: How much may be in flight at once.
         limit_because: Why the limit is what it is.
-        in_flight: The cost in flight; in a dry run, of what would be.
+        in_flight: The cost in flight; in a dry run, of what would be. Where everybody is admitted
+            since `SLUICEGATE_DISABLED` is set, it may be above the limit.
         waiting: How many wait in line.
         max_waiting: How many may wait.
         oldest_wait: How long the oldest of them has waited, in seconds.

@@ -49,7 +49,7 @@ impl Permit {
         operation: Option<Py<PyString>>,
         inner: Option<Box<Inner>>,
     ) -> Self {
-        let tokens = if right.cost() == 0 { f64::NAN } else { tokens };
+        let tokens = if right.is_unasked() { f64::NAN } else { tokens };
         let waited = nanos(right.waited());
         Self::with(limiter, Slot::full(right), waited, tokens, operation, inner)
     }
@@ -88,7 +88,7 @@ impl Permit {
 
     /// A second one, of somebody who asked twice at once, goes back.
     pub(crate) fn fill(&self, py: Python<'_>, right: Right) -> PyResult<()> {
-        if right.cost() == 0 {
+        if right.is_unasked() {
             // Nothing was taken for it, or it was given back: there is nothing to settle.
             self.tokens.store(f64::NAN.to_bits(), Ordering::Relaxed);
         }

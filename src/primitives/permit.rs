@@ -20,7 +20,7 @@ pub struct Permit {
     /// For a gate: what it is for.
     pub(crate) operation: OperationId,
     pub(crate) criticality: Criticality,
-    /// For a gate in a dry run: what would have become of it. Then it occupies nothing.
+    /// For a gate that admits everybody: what would have become of it. Then it takes no room.
     pub(crate) shadow: Option<Ticket>,
 }
 
@@ -42,6 +42,12 @@ impl Permit {
     /// Counts so much less as work: it waited elsewhere meanwhile.
     pub fn begin_later(&mut self, span: Duration) {
         self.started = self.started.after(span);
+    }
+
+    /// Whether nobody asked whether there is room for it, or for what of the rate.
+    #[must_use]
+    pub const fn is_unasked(&self) -> bool {
+        self.shadow.is_some()
     }
 
     /// How many units of the limit it occupies.

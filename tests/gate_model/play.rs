@@ -302,9 +302,12 @@ impl Play {
                 let max_wait = max_wait.map(Duration::from_millis);
                 let before = (self.gate.limit(), self.gate.config().clone());
                 let now = self.time();
-                if let Ok(wakes) =
-                    self.gate.update(now, limit.map(LimitUpdate::Hold), max_waiting, max_wait)
-                {
+                if let Ok(wakes) = self.gate.update(
+                    now,
+                    limit.map(LimitUpdate::Hold),
+                    max_waiting.map(Some),
+                    max_wait.map(Some),
+                ) {
                     self.wake(wakes);
                 } else {
                     assert!(!self.is_fixed, "it is in its range");

@@ -176,8 +176,8 @@ impl Gate {
         match self.played.update(
             now,
             update.limit.map(LimitUpdate::Hold),
-            update.max_waiting,
-            max_wait,
+            update.max_waiting.map(Some),
+            max_wait.map(Some),
         ) {
             Ok(wakes) => loops.deliver(self, now, wakes, None),
             Err(_) => return Ok("error".into()),

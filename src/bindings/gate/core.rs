@@ -238,7 +238,7 @@ impl Shared<Primitive<Waiter>> {
             py,
             |state, now| {
                 let right = if has_rate { None } else { state.admit(now, ask, &mut ()) };
-                right.or_else(|| is_disabled.then(|| state.admit_uncounted(now)))
+                right.or_else(|| is_disabled.then(|| state.admit_unasked(now, ask)))
             },
             |state, now| {
                 // Closed is closed.

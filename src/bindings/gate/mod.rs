@@ -33,8 +33,8 @@ use super::wait_for::{Errands, Wait};
 use super::waiter::Station;
 use super::{config, imports, kill_switch};
 use crate::primitives::{
-    Criticality, Gate as Primitive, GateConfig, GateLimit, LimitUpdate, Position, Reserve, Time,
-    TokenAsk, Waitable, Wakes, epoch,
+    ConfigError, Criticality, Gate as Primitive, GateConfig, GateLimit, LimitUpdate, MAX_CAPACITY,
+    Position, Reserve, Time, TokenAsk, Waitable, Wakes, epoch,
 };
 
 /// Admission as one call; see `sluicegate.Gate`.
@@ -46,6 +46,8 @@ pub(crate) struct Gate {
 static NAMES: Names = Names::new("gate");
 
 const MAX_WAITING: &str = "an integer from 0 to 1e9, or None (automatic)";
+const MAX_WAITING_UPDATE: &str = "an integer from 0 to 1e9, or \"auto\"";
+const MAX_WAIT_UPDATE: &str = "a number of seconds from 0 to 3600, or \"auto\"";
 const MAX_WAIT: &str = "a number of seconds from 0 to 3600, or None (automatic)";
 
 impl Gate {
@@ -240,7 +242,7 @@ impl Gate {
         acquire_blocking(py, limiter(slf), &asked, operation, inner)
     }
 
-    /// Change what is given; `None` leaves it as it is.
+    /// Change what is given; `None` leaves it as it is, and `"auto"` makes it automatic.
     #[pyo3(signature = (*, limit = None, max_waiting = None, max_wait = None, dry_run = None))]
     fn update(
         &self,
@@ -251,8 +253,16 @@ impl Gate {
         dry_run: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let limit = limit.map(limit_update).transpose()?;
-        let max_waiting = config::integer_or_none("max_waiting", MAX_WAITING, max_waiting)?;
-        let max_wait = seconds_or_none(max_wait)?;
+        let max_waiting = or_auto(max_waiting, |count| {
+            let given: usize = config::integer("max_waiting", MAX_WAITING_UPDATE, count)?;
+            if given > MAX_CAPACITY {
+                let error = ConfigError::new("max_waiting", given, MAX_WAITING_UPDATE);
+                return Err(error.into());
+            }
+            Ok(given)
+        })?;
+        let max_wait =
+            or_auto(max_wait, |wait| config::seconds("max_wait", MAX_WAIT_UPDATE, wait))?;
         let dry_run = dry_run.map(|flag| config::flag("dry_run", flag)).transpose()?;
         let (updated, delivered) = self.core.change(py, |state, now| {
             let mut wakes = match state.update(now, limit, max_waiting, max_wait) {
@@ -557,10 +567,23 @@ fn limit_of(limit: Option<&Bound<'_, PyAny>>) -> PyResult<GateLimit> {
 
 fn limit_update(limit: &Bound<'_, PyAny>) -> PyResult<LimitUpdate> {
     const RANGE: &str = "a number from 0 (admits nobody) to 1e9, or \"auto\"";
-    match limit.cast::<PyString>() {
-        Ok(text) if *text == "auto" => Ok(LimitUpdate::Follow),
-        _ => config::number("limit", RANGE, limit).map(LimitUpdate::Hold),
+    if is_auto(limit) {
+        return Ok(LimitUpdate::Follow);
     }
+    config::number("limit", RANGE, limit).map(LimitUpdate::Hold)
+}
+
+fn is_auto(value: &Bound<'_, PyAny>) -> bool {
+    value.cast::<PyString>().is_ok_and(|text| *text == "auto")
+}
+
+/// What is given, if anything is, and `Some(None)` if it is to be automatic.
+#[allow(clippy::option_option)] // as the gate takes it
+fn or_auto<'a, 'py, T>(
+    value: Option<&'a Bound<'py, PyAny>>,
+    read: impl FnOnce(&'a Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Option<Option<T>>> {
+    value.map(|value| if is_auto(value) { Ok(None) } else { read(value).map(Some) }).transpose()
 }
 
 fn seconds_or_none(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {

@@ -52,6 +52,8 @@ pub struct Gate<W> {
     pub(super) departures: Departures,
     /// How many permits are out, whatever they occupy.
     pub(super) held: u64,
+    /// What is in flight of those whom nobody asked whether there is room.
+    pub(super) beside: u64,
     pub(super) is_dry_run: bool,
     /// For tests: why everybody is rejected.
     pub(super) forced: Option<(Reason, Duration)>,
@@ -94,6 +96,7 @@ impl<W> Gate<W> {
             next_drain: 1,
             departures: Departures::new(),
             held: 0,
+            beside: 0,
             is_dry_run: false,
             forced: None,
             is_closed: false,
@@ -134,7 +137,7 @@ impl<W> Gate<W> {
     /// The cost in flight, granted and unclaimed included; in a dry run, of what would be.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.limit.in_flight()
+        self.limit.in_flight() + self.beside
     }
 
     /// How many wait.
@@ -146,7 +149,10 @@ impl<W> Gate<W> {
     /// In flight / limit; 1 if the limit is 0.
     #[must_use]
     pub fn saturation(&self) -> f64 {
-        self.limit.saturation()
+        if self.beside == 0 || self.limit() <= 0.0 {
+            return self.limit.saturation();
+        }
+        self.in_flight() as f64 / self.limit()
     }
 
     /// Whether it is closed.
@@ -250,10 +256,12 @@ impl<W> Gate<W> {
         (answer, wakes)
     }
 
-    /// Admits whatever there is, and counts nothing but that, how it ends, and who is at work.
-    pub fn admit_uncounted(&mut self, now: Time) -> Permit {
+    /// Admits whatever there is, and counts nothing but that, how it ends, and what is in flight.
+    pub fn admit_unasked(&mut self, now: Time, ask: &GateAsk<'_>) -> Permit {
         self.tick(now);
-        self.pass(None)
+        let cost = ask.ask.cost();
+        self.beside += u64::from(cost);
+        Permit { cost, ..self.pass(None) }
     }
 
     /// Admits now, or joins the line with `waiter`, which is taken only then: what is left
@@ -345,7 +353,10 @@ impl<W> Gate<W> {
         self.refusals.note_done(now);
         match permit.shadow {
             None => self.end(now, permit, operation, outcome),
-            Some(ticket) => self.depart(ticket, operation, outcome),
+            Some(ticket) => {
+                self.beside = self.beside.saturating_sub(u64::from(permit.cost));
+                self.depart(ticket, operation, outcome);
+            }
         }
         if !self.is_calm() {
             self.look(now, &mut wakes);
@@ -374,6 +385,7 @@ impl<W> Gate<W> {
                 true
             }
             Some(ticket) => {
+                self.beside = self.beside.saturating_sub(u64::from(permit.cost));
                 // So that what falls due now is counted.
                 self.look(now, &mut wakes);
                 self.annul_shadow(ticket, &mut wakes)
@@ -390,7 +402,8 @@ impl<W> Gate<W> {
 
     /// Changes what is given. A raised limit admits at once whom it makes room for; a
     /// lowered one admits nobody until enough has drained; 0 admits nobody. A limit that
-    /// follows latency stays from then on, until it is told to follow again.
+    /// follows latency stays from then on, until it is told to follow again; `max_waiting` and
+    /// `max_wait` are as in [`GateConfig`], where `Some(None)` is automatic.
     ///
     /// # Errors
     /// If one is out of its range; then nothing is changed.
@@ -398,13 +411,13 @@ impl<W> Gate<W> {
         &mut self,
         now: Time,
         limit: Option<LimitUpdate>,
-        max_waiting: Option<usize>,
-        max_wait: Option<Duration>,
+        max_waiting: Option<Option<usize>>,
+        max_wait: Option<Option<Duration>>,
     ) -> Result<Wakes<W>, ConfigError> {
         let mut wakes = Wakes::none();
         let config = GateConfig {
-            max_waiting: max_waiting.or(self.config.max_waiting),
-            max_wait: max_wait.or(self.config.max_wait),
+            max_waiting: max_waiting.unwrap_or(self.config.max_waiting),
+            max_wait: max_wait.unwrap_or(self.config.max_wait),
             ..self.config.clone()
         };
         config.check()?;

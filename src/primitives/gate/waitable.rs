@@ -187,6 +187,7 @@ impl<W> Waitable<W> for Gate<W> {
         let _ = self.queue.clear();
         self.departures = Departures::new();
         self.held = 0;
+        self.beside = 0;
         self.shedding.reset();
         self.in_flight = [0; 4];
         self.blocked.clear();
