@@ -48,6 +48,7 @@ __all__ = [
     "__version__",
     "current",
     "default_clock",
+    "outcome_here",
     "remaining",
     "report",
     "set_default_clock",
@@ -62,6 +63,12 @@ __version__: str
 
 def current() -> tuple[Deadline | None, Criticality | None, str | None, str | None, float | None]:
     """Return what is asked here and now; see `sluicegate.context.current`."""
+
+def outcome_here(outcome: Outcome, /) -> Outcome:
+    """Return what an outcome says about load here.
+
+    OVERLOAD is IGNORED once half of the earliest deadline is over, if a stranger chose that.
+    """
 
 def remaining() -> float | None:
     """Return how many seconds are left until the earliest deadline, if there is one.
@@ -808,6 +815,8 @@ class Deadline:
             TypeError: If an argument is of a wrong type.
         """
 
+    @classmethod
+    def _by_stranger(cls, seconds: float, /) -> Deadline: ...
     def remaining(self) -> float:
         """Return how many seconds are left; 0 once it is over."""
 

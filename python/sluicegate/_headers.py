@@ -199,6 +199,18 @@ def criticality_of(
     return said if is_believed else ruled
 
 
+def deadline_of(seconds: float | None, *, trusted: bool) -> _core.Deadline | None:
+    """Return the deadline that a caller has chosen.
+
+    That of a stranger may be as short as he likes: once half of it is over a time-out says nothing
+    about load, at none of the gates and throttles that are asked within it.
+    """
+    if seconds is None:
+        return None
+    make = _core.Deadline.after if trusted else _core.Deadline._by_stranger  # noqa: SLF001
+    return make(seconds)
+
+
 def _as_in_a_scope(headers: Pairs | Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return ((_ascii(name).lower(), _ascii(value)) for name, value in pairs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sluicegate import _core
@@ -65,7 +66,9 @@ class Hold:
         """Give the permit back as an exception says."""
         permit, self._permit = self._permit, None
         if permit is not None:
-            permit.__exit__(type(error), error, error.__traceback__)
+            # Inside, since it is the time that there was which tells what a time-out says.
+            with nullcontext() if self.asked is None else self.asked.scope():
+                permit.__exit__(type(error), error, error.__traceback__)
 
     def __call__(self) -> None:
         """Close the response, and give the permit back; a second call does nothing."""
@@ -96,7 +99,10 @@ class Hold:
             return Outcome.IGNORED
         if status < _FIRST_ERROR:
             return Outcome.SUCCESS
-        return Outcome.OVERLOAD if status.startswith(_GATEWAY_TIMEOUT) else Outcome.IGNORED
+        if not status.startswith(_GATEWAY_TIMEOUT):
+            return Outcome.IGNORED
+        with nullcontext() if self.asked is None else self.asked.scope():
+            return _core.outcome_here(Outcome.OVERLOAD)
 
 
 class Body:

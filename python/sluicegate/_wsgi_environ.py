@@ -61,17 +61,18 @@ class HeaderReader:
 
     def read(
         self, environ: dict[str, Any], ruled: Criticality | None
-    ) -> tuple[float | None, Criticality | None]:
-        """Return what is left of the deadline, and how much the request matters.
+    ) -> tuple[float | None, Criticality | None, bool]:
+        """Return what is left of the deadline, how much it matters, and whether it is believed.
 
         Strangers may only lower what a rule says.
         """
         pairs = [(name, str(environ[key])) for key, name in self._keys if key in environ]
         if not pairs:
-            return None, ruled
+            return None, ruled, False
         is_trusted = self._headers.trusts(environ)
         said = self._headers.read(pairs, trusted=is_trusted)
         if said.malformed:
             with self._lock:
                 self._malformed += said.malformed
-        return said.deadline, criticality_of(said.criticality, ruled, trusted=is_trusted)
+        criticality = criticality_of(said.criticality, ruled, trusted=is_trusted)
+        return said.deadline, criticality, is_trusted

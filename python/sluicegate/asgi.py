@@ -23,7 +23,7 @@ from sluicegate._client_watch import ClientWatch, is_asyncio
 from sluicegate._core import Acquire, Answer, Entrance, Permit, Rejection
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
-from sluicegate._headers import Headers, criticality_of
+from sluicegate._headers import Headers, criticality_of, deadline_of
 from sluicegate._options import (
     Hold,
     Options,
@@ -84,7 +84,7 @@ class LoadSheddingMiddleware:
     - A permit is held until `app` has returned or failed, background tasks included. Timed is the
       work until the last byte of the answer, under the name of the route where the framework tells
       it (FastAPI, Litestar). A status below 400 counts as SUCCESS, 504 and `TimeoutError` as
-      OVERLOAD, all else as IGNORED.
+      OVERLOAD, all else as IGNORED, and so is OVERLOAD for want of time that a stranger gave.
     - Retries that say so (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) are shed before
       first attempts of the same criticality.
     - Websockets, and what a rule calls a stream, have a cap of their own. Lifespan events and
@@ -242,7 +242,8 @@ class LoadSheddingMiddleware:
         key = None if self._key is None else self._key(scope)
         terms: object = _NO_TERMS
         if not (received.deadline is None and criticality is None and key is None):
-            terms = _core.Scope(deadline=received.deadline, criticality=criticality, key=key)
+            deadline = deadline_of(received.deadline, trusted=is_trusted)
+            terms = _core.Scope(deadline=deadline, criticality=criticality, key=key)
         is_retry = any(_attempts.is_retry(name, value) for name, value in said)
         return cast("AbstractContextManager[object]", terms), is_retry
 

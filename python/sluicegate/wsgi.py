@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sluicegate import _core
 from sluicegate._checks import check_callable, check_count
-from sluicegate._core import Deadline, Rejection
+from sluicegate._core import Rejection
 from sluicegate._enums import Criticality, Outcome, Reason
 from sluicegate._errors import QueueClosed, Rejected, TimedOut
 from sluicegate._guard import is_coroutine_function
-from sluicegate._headers import Headers
+from sluicegate._headers import Headers, deadline_of
 from sluicegate._queue_time import QueueTime
 from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
@@ -73,7 +73,8 @@ class LoadSheddingMiddleware:
 
     The permit is held until the server closes the response, also if the client has left meanwhile.
     A response below 400 counts as SUCCESS, 504 and a `TimeoutError` as OVERLOAD, all else as
-    IGNORED, and so does a response that was not made to its end. A `Rejected` that the application
+    IGNORED, and so does a response that was not made to its end, or that came too late for the
+    time that a stranger gave. A `Rejected` that the application
     raises is answered with its 503 or 429, a `TimedOut` or `QueueClosed` with 503.
 
     Retries that say so (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) are shed before
@@ -213,7 +214,7 @@ class LoadSheddingMiddleware:
         if rule.exempt:
             verdict = self.exempt.try_acquire()
         else:
-            left, criticality = self._headers.read(environ, rule.criticality)
+            left, criticality, is_trusted = self._headers.read(environ, rule.criticality)
             key = self._caller(environ)
             if rule.stream and self.streams is not None:
                 verdict = _stream(self.streams, criticality, rule.operation)
@@ -230,7 +231,7 @@ class LoadSheddingMiddleware:
                     retry=is_retry(environ),
                 )
             if verdict and not (left is None and criticality is None and key is None):
-                asked = Asked(None if left is None else Deadline.after(left), criticality, key)
+                asked = Asked(deadline_of(left, trusted=is_trusted), criticality, key)
         if verdict:
             return self._run(self.app, verdict, asked, environ, start_response, rule.max_lifetime)
         return self._refuse(environ, start_response, verdict, rule)

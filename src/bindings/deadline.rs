@@ -13,6 +13,8 @@ use crate::primitives::Time;
 pub(crate) struct Deadline {
     clock: Clock,
     moment: Time,
+    /// How much time there was, if it was a stranger who chose it.
+    by_stranger: Option<Duration>,
 }
 
 impl Deadline {
@@ -23,7 +25,7 @@ impl Deadline {
 
     fn on(py: Python<'_>, clock: Clock, span: Duration) -> PyResult<Self> {
         let moment = clock.now(py)?.after(span);
-        Ok(Self { clock, moment })
+        Ok(Self { clock, moment, by_stranger: None })
     }
 
     /// When it is on another clock, which says that it is `now`.
@@ -43,6 +45,14 @@ impl Deadline {
     /// What its clock raises.
     pub(crate) fn left(&self, py: Python<'_>) -> PyResult<Duration> {
         Ok(self.moment.since(self.clock.now(py)?))
+    }
+
+    /// Whether a stranger chose it, and half of it is over: what comes too late then says nothing
+    /// about load. And what its clock raises, which stands still then.
+    pub(crate) fn is_a_strangers_fault(&self, py: Python<'_>) -> (bool, PyResult<()>) {
+        let Some(span) = self.by_stranger else { return (false, Ok(())) };
+        let (now, told) = self.clock.now_or_stand_still(py);
+        (self.moment.since(now) <= span / 2, told)
     }
 
     /// Whether it can be compared with another one whatever time it is.
@@ -75,6 +85,15 @@ impl Deadline {
         const RANGE: &str = "a number of seconds from now, at most 3600";
         let span = config::seconds_from_now("seconds", RANGE, seconds)?;
         Self::on(seconds.py(), Clock::new(clock)?, span)
+    }
+
+    /// Make one that a caller has chosen whom nobody trusts.
+    #[classmethod]
+    #[pyo3(signature = (seconds, /))]
+    fn _by_stranger(_class: &Bound<'_, PyType>, seconds: &Bound<'_, PyAny>) -> PyResult<Self> {
+        const RANGE: &str = "a number of seconds from now, at most 3600";
+        let span = config::seconds_from_now("seconds", RANGE, seconds)?;
+        Ok(Self { by_stranger: Some(span), ..Self::in_span(seconds.py(), span)? })
     }
 
     /// Return how many seconds are left; 0 once it is over.

@@ -106,6 +106,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(default_clock::set_default_clock, module)?)?;
         module.add_function(wrap_pyfunction!(exit::report_from_python, module)?)?;
         module.add_function(wrap_pyfunction!(scope::current, module)?)?;
+        module.add_function(wrap_pyfunction!(scope::outcome_from_python, module)?)?;
         module.add_function(wrap_pyfunction!(scope::remaining, module)?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         exit::install(module.py())?;

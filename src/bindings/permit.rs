@@ -13,7 +13,7 @@ use super::given::Given;
 use super::operation::Operation;
 use super::slot::Slot;
 use super::wait::{self, Place};
-use super::{config, exit, imports};
+use super::{config, exit, imports, scope};
 use crate::primitives::{Outcome, Permit as Right, Time};
 
 /// The right to be in flight, given back exactly once.
@@ -228,7 +228,13 @@ impl Permit {
 
     /// The end of what a server has answered.
     pub(crate) fn end_with(&self, py: Python<'_>, outcome: Outcome) -> PyResult<()> {
-        self.give_back(py, || outcome)
+        let mut told = Ok(());
+        let given_back = self.give_back(py, || {
+            let (outcome, error) = scope::outcome_here(py, outcome);
+            told = error;
+            outcome
+        });
+        told.and(given_back)
     }
 
     pub(crate) fn name(&self, operation: Py<PyString>) {
@@ -240,7 +246,8 @@ impl Permit {
         let mut raised = Ok(());
         let given_back = self.give_back(py, || {
             let (outcome, error) = self.limiter.classify(exception);
-            raised = error;
+            let (outcome, told) = scope::outcome_here(py, outcome);
+            raised = error.and(told);
             outcome
         });
         raised.and(given_back)

@@ -16,8 +16,9 @@ use pyo3::types::PyString;
 
 use super::context_variable as variable;
 use super::deadline::Deadline;
+use super::permit::outcome_from;
 use super::{config, exit, imports};
-use crate::primitives::Criticality;
+use crate::primitives::{Criticality, Outcome};
 
 /// How many links are open in this process: while there are none, nothing travels.
 /// In a forked child it may be too high, which costs it a look at the variable.
@@ -100,6 +101,23 @@ fn look(py: Python<'_>) -> PyResult<Option<Asked>> {
         link.get().add_to(py, asked.get_or_insert_with(Asked::default))?;
     }
     Ok(asked)
+}
+
+/// What an outcome says about load here: a time-out that comes of a deadline which a stranger
+/// chose says nothing. With it comes what the clocks of deadlines raise.
+#[inline]
+pub(crate) fn outcome_here(py: Python<'_>, outcome: Outcome) -> (Outcome, PyResult<()>) {
+    if outcome != Outcome::Overload {
+        return (outcome, Ok(()));
+    }
+    match earliest(py) {
+        Ok(None) => (outcome, Ok(())),
+        Ok(Some(deadline)) => {
+            let (is_a_strangers_fault, told) = deadline.get().is_a_strangers_fault(py);
+            (if is_a_strangers_fault { Outcome::Ignored } else { outcome }, told)
+        }
+        Err(error) => (outcome, Err(error)),
+    }
 }
 
 /// The earliest deadline here and now.
@@ -501,6 +519,17 @@ pub(crate) fn current(py: Python<'_>) -> PyResult<Values<'_>> {
     let asked = asked(py)?.unwrap_or_default();
     let criticality = asked.criticality.map(|class| imports::criticality(py, class)).transpose()?;
     Ok((asked.deadline, criticality, asked.key, asked.operation, asked.tokens))
+}
+
+/// Return what an outcome says about load here.
+#[pyfunction(name = "outcome_here")]
+#[pyo3(signature = (outcome, /))]
+pub(crate) fn outcome_from_python<'py>(
+    py: Python<'py>,
+    outcome: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (outcome, told) = outcome_here(py, outcome_from(outcome)?);
+    told.and_then(|()| imports::outcome(py, outcome))
 }
 
 /// Return how many seconds are left until the earliest deadline, if there is one.

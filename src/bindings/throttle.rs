@@ -9,7 +9,7 @@ use super::locked::{BeginsAnew, Locked};
 use super::names::Names;
 use super::permit::outcome_from;
 use super::rejection::{Kind, Rejection};
-use super::{config, exit, imports, kill_switch};
+use super::{config, exit, imports, kill_switch, scope};
 use crate::primitives::{
     AdaptiveThrottle as Throttle, Criticality, Outcome, Reason, Rejection as Refusal,
     ThrottleConfig,
@@ -108,7 +108,10 @@ impl AdaptiveThrottle {
         let _calling = exit::Calling::new(py);
         let outcome = classify.call1((value,)).and_then(|outcome| outcome_from(&outcome));
         let error = match outcome {
-            Ok(outcome) => return self.record_outcome(py, outcome),
+            Ok(outcome) => {
+                let (outcome, told) = scope::outcome_here(py, outcome);
+                return told.and(self.record_outcome(py, outcome));
+            }
             Err(error) if error.is_instance_of::<PyException>(py) => {
                 exit::report(py, error, Some(classify));
                 Ok(())
