@@ -301,6 +301,17 @@ def test_write_and_exc_info_are_those_of_the_server() -> None:
     assert gate.snapshot().outcomes[Outcome.OVERLOAD] == 1
 
 
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_what_the_application_says_of_its_outcome_counts(outcome: Outcome) -> None:
+    app = App(Parts(b"part"))
+    request = environ()
+    response = app(request)
+    request[PERMIT].outcome = outcome
+    list(response)
+    response.close()
+    assert app.ended_as() is outcome
+
+
 def test_a_stream_ends_after_its_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     def app(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
         start_response("200 OK", [])

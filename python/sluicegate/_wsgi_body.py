@@ -85,7 +85,8 @@ class Hold:
             raise
         permit, self._permit = self._permit, None
         if permit is not None:
-            permit.release(self._outcome())
+            # What the application has said of it counts.
+            permit.release(permit.outcome or self._outcome())
 
     def __del__(self) -> None:
         # The environ may be kept for longer, and the permit in it.
