@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import wsgiref.validate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
@@ -434,6 +434,52 @@ def test_what_functions_of_the_user_raise_is_reported(
     assert middleware.degraded.in_flight == 0
 
 
+def fails(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    raise LookupError
+
+
+NO_PARTS: dict[str, bytes] = {}
+
+
+def fails_late(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+    yield NO_PARTS["first"]
+
+
+def fails_after_the_start(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [])
+    raise LookupError
+
+
+@pytest.mark.parametrize("broken", [fails, fails_late])
+def test_an_answer_instead_that_fails_is_no_reason_for_a_500(
+    full: Gate, broken: WSGIApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Reason] = []
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: reported.append(it.exc_type.__mro__))
+    middleware = LoadSheddingMiddleware(
+        ok,
+        threads=4,
+        gate=full,
+        degrade=lambda *_: broken,
+        respond=lambda *_: fails,
+        on_reject=lambda _, rejection: told.append(rejection.reason),
+    )
+    assert call(middleware).status == 503
+    assert [LookupError in mro for mro in reported] == [True] * 2
+    assert told == [Reason.LIMIT]
+    assert middleware.degraded.in_flight == 0
+
+
+@pytest.mark.parametrize("option", ["degrade", "respond"])
+def test_one_that_fails_later_is_the_servers(full: Gate, option: str) -> None:
+    options: dict[str, Any] = {option: lambda *_: fails_after_the_start}
+    middleware = LoadSheddingMiddleware(ok, threads=4, gate=full, **options)
+    with pytest.raises(LookupError):
+        call(middleware)
+    assert middleware.degraded.in_flight == 0
+
+
 @pytest.mark.parametrize("has_started", [False, True])
 @pytest.mark.parametrize(
     ("error", "status"),
@@ -464,6 +510,81 @@ def test_what_is_rejected_below_is_answered(
     assert (exc_info is not None and exc_info[1] is error) is has_started
     assert middleware.gate.snapshot().outcomes[Outcome.IGNORED] == 1
     assert_idle(middleware.gate)
+
+
+@pytest.mark.parametrize("said", ["nothing", "a status", "an empty part"])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(Rejected(Rejection("users", Reason.RATE, 7)), 429), (TimedOut(), 503), (QueueClosed(), 503)],
+)
+def test_so_is_what_a_generator_begins_with(error: Exception, status: int, said: str) -> None:
+    closed: list[str] = []
+
+    def app(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+        try:
+            if said != "nothing":
+                start_response("200 OK", [("content-type", "text/html")])
+            if said == "an empty part":
+                yield b""
+            raise error
+        finally:
+            closed.append("app")
+
+    middleware = LoadSheddingMiddleware(app, threads=2)
+    answer = call(middleware)
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/json"
+    assert b"retry_after" in answer.body
+    assert call(middleware, environ(method="HEAD")).body == b""
+    assert closed == ["app"] * 2
+    assert middleware.gate.snapshot().outcomes[Outcome.IGNORED] == 2
+    assert_idle(middleware.gate)
+
+
+def test_what_a_generator_begins_with_is_answered_by_respond() -> None:
+    closed: list[str] = []
+
+    class Answer(list[bytes]):
+        def close(self) -> None:
+            closed.append("answer")
+
+    class Parts:
+        def __iter__(self) -> Self:
+            return self
+
+        def __next__(self) -> bytes:
+            raise Rejected(Rejection("db", Reason.LIMIT))
+
+        def close(self) -> None:
+            closed.append("app")
+
+    def other(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("503 Later", [])
+        return Answer([b"la", b"ter"])
+
+    middleware = LoadSheddingMiddleware(lambda *_: Parts(), threads=2, respond=lambda *_: other)
+    assert call(middleware) == (503, {}, b"later")
+    assert closed == ["app", "answer"]
+    assert_idle(middleware.gate)
+
+
+def test_what_is_sent_in_part_cannot_be_refused() -> None:
+    def app(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+        start_response("200 OK", [])
+        yield b"part"
+        raise error
+
+    error = Rejected(Rejection("db", Reason.LIMIT))
+    middleware = LoadSheddingMiddleware(app, threads=2)
+    with pytest.raises(Rejected) as raised:
+        call(middleware)
+    assert raised.value is error
+    assert_idle(middleware.gate)
+
+
+def test_another_exception_of_a_generator_is_its_own() -> None:
+    with pytest.raises(LookupError):
+        call(LoadSheddingMiddleware(fails_late, threads=2))
 
 
 # -- as a whole -------------------------------------------------------------------------

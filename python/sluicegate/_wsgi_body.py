@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from sluicegate import _core
 from sluicegate._enums import Outcome
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from sluicegate._core import Deadline, Permit
     from sluicegate._enums import Criticality
+    from sluicegate._wsgi_refusal import Environ, Start, StartResponse, WSGIApp
+
+    #: Answers instead of an exception, if it is to be answered.
+    Refuse: TypeAlias = Callable[[BaseException], Iterable[bytes] | None]
 
 _FIRST_ERROR: Final = "4"
 _GATEWAY_TIMEOUT: Final = "504"
@@ -47,19 +51,18 @@ class Hold:
     Called, it closes the response: it may stand in for the `close` of an iterable.
     """
 
-    __slots__ = ("_close", "_permit", "asked", "is_complete", "status")
+    __slots__ = ("_close", "_permit", "_start", "asked", "is_complete")
 
-    def __init__(self, permit: Permit, asked: Asked | None) -> None:
+    def __init__(self, permit: Permit, asked: Asked | None, start: Start) -> None:
         self._permit: Permit | None = permit
         self._close: Callable[[], object] | None = None
+        self._start = start
         self.asked = asked
-        #: As told to `start_response`.
-        self.status: str | None = None
         #: Whether the response was made to its end.
         self.is_complete = False
 
     def closes(self, close: Callable[[], object] | None) -> None:
-        """Say what closes the response."""
+        """Say what closes the response from now on."""
         self._close = close
 
     def fail(self, error: BaseException) -> None:
@@ -95,7 +98,7 @@ class Hold:
             permit.release(Outcome.IGNORED)
 
     def _outcome(self) -> Outcome:
-        status = self.status
+        status = self._start.status
         if not self.is_complete or status is None:
             return Outcome.IGNORED
         if status < _FIRST_ERROR:
@@ -109,10 +112,14 @@ class Hold:
 class Body:
     """The iterable of a response, under a permit."""
 
-    __slots__ = ("__weakref__", "_ends", "_iterable", "_iterator", "close")
+    __slots__ = ("__weakref__", "_ends", "_iterable", "_iterator", "_refuse", "close")
 
-    def __init__(self, iterable: Iterable[bytes], hold: Hold, max_lifetime: float | None) -> None:
+    def __init__(
+        self, iterable: Iterable[bytes], hold: Hold, refuse: Refuse, max_lifetime: float | None
+    ) -> None:
         self._iterable: Iterable[bytes] = iterable
+        #: Until something is sent: then it cannot be refused any more.
+        self._refuse: Refuse | None = refuse
         self._iterator: Iterator[bytes] | None = None
         self._ends = None if max_lifetime is None else time.monotonic() + max_lifetime
         self.close = hold
@@ -127,15 +134,32 @@ class Body:
             raise StopIteration
         try:
             if hold.asked is None:
-                return self._next()
-            with hold.asked.scope():
-                return self._next()
+                part = self._next()
+            else:
+                with hold.asked.scope():
+                    part = self._next()
         except StopIteration:
             hold.is_complete = True
             raise
         except BaseException as error:
             hold.fail(error)
-            raise
+            refuse, self._refuse = self._refuse, None
+            answer = None if refuse is None else refuse(error)
+            if answer is None:
+                raise
+            return self._go_on_with(answer)
+        if part:
+            self._refuse = None
+        return part
+
+    def _go_on_with(self, answer: Iterable[bytes]) -> bytes:
+        """Refuse after all: a generator begins to work only when it is asked for a part."""
+        hold = self.close
+        # Of what has failed; from now on it is the refusal that is to be closed.
+        hold()
+        hold.closes(getattr(answer, "close", None))
+        self._iterator = iter(answer)
+        return next(self._iterator, b"")
 
     def _next(self) -> bytes:
         if self._iterator is None:
@@ -149,17 +173,56 @@ class SizedBody(Body):
     __slots__ = ("_size",)
 
     def __init__(
-        self, iterable: Iterable[bytes], hold: Hold, max_lifetime: float | None, size: int
+        self,
+        iterable: Iterable[bytes],
+        hold: Hold,
+        refuse: Refuse,
+        max_lifetime: float | None,
+        size: int,
     ) -> None:
-        super().__init__(iterable, hold, max_lifetime)
+        super().__init__(iterable, hold, refuse, max_lifetime)
         self._size = size
 
     def __len__(self) -> int:
         return self._size
 
 
-def under(
-    hold: Hold, iterable: Any, environ: dict[str, Any], max_lifetime: float | None
+def run_under(
+    hold: Hold,
+    app: WSGIApp,
+    environ: Environ,
+    start_response: StartResponse,
+    refuse: Refuse,
+    max_lifetime: float | None,
+) -> Iterable[bytes]:
+    """Run an application under a permit.
+
+    Args:
+        hold: The permit, which is given back when the response is closed, or has failed.
+        app: The application.
+        environ: The request.
+        start_response: Begins the response.
+        refuse: Answers instead of an exception that comes before anything is sent, or returns
+            `None`: then it is raised.
+        max_lifetime: After how many seconds the response is ended; `None`: never.
+    """
+    try:
+        if hold.asked is None:
+            iterable = app(environ, start_response)
+        else:
+            with hold.asked.scope():
+                iterable = app(environ, start_response)
+        return _under(hold, iterable, environ, refuse, max_lifetime)
+    except BaseException as error:
+        hold.fail(error)
+        answer = refuse(error)
+        if answer is None:
+            raise
+        return answer
+
+
+def _under(
+    hold: Hold, iterable: Any, environ: Environ, refuse: Refuse, max_lifetime: float | None
 ) -> Iterable[bytes]:
     """Return an iterable that is closed with its permit.
 
@@ -179,8 +242,8 @@ def under(
     try:
         size = len(iterable)
     except TypeError:
-        return Body(iterable, hold, max_lifetime)
-    return SizedBody(iterable, hold, max_lifetime, size)
+        return Body(iterable, hold, refuse, max_lifetime)
+    return SizedBody(iterable, hold, refuse, max_lifetime, size)
 
 
 def _is_closed_by(iterable: Any, hold: Hold) -> bool:

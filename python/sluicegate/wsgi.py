@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate import _core
 from sluicegate._checks import check_callable, check_count
 from sluicegate._core import Rejection
 from sluicegate._enums import Criticality, Outcome, Reason
-from sluicegate._errors import QueueClosed, Rejected, TimedOut
 from sluicegate._guard import is_coroutine_function
 from sluicegate._headers import Headers, deadline_of
 from sluicegate._queue_time import QueueTime
-from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
 from sluicegate._semaphore import SemaphoreLimiter
-from sluicegate._wsgi_body import Asked, Hold, under
+from sluicegate._wsgi_body import Asked, Hold, run_under
 from sluicegate._wsgi_environ import HeaderReader, is_retry, path_of
 from sluicegate._wsgi_gate import check_threads, gate_for
+from sluicegate._wsgi_refusal import (
+    Environ,
+    Respond,
+    Start,
+    StartResponse,
+    WSGIApp,
+    answer,
+    answer_by,
+    ask,
+    info_of,
+    rejection_of,
+)
 
 if TYPE_CHECKING:
     from sluicegate._core import Permit
@@ -38,21 +47,11 @@ __all__ = [
     "WSGIApp",
 ]
 
-Environ: TypeAlias = dict[str, Any]
-StartResponse: TypeAlias = Callable[..., Any]
-WSGIApp: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
-Respond: TypeAlias = Callable[[Environ, Rejection], WSGIApp | None]
-"""Gets the environ and the rejection, and returns what answers, such as a Flask or Werkzeug
-`Response`; `None`: as without it."""
-
 #: The key of the environ where the permit of a request is, so that it can be named:
 #: `environ[PERMIT].operation = "/users/<id>"`.
 PERMIT: Final = "sluicegate.permit"
 
 _LOG: Final = logging.getLogger("sluicegate.wsgi")
-_STATUS: Final = {429: "429 Too Many Requests", 503: "503 Service Unavailable"}
-_ANSWERED: Final = (Rejected, TimedOut, QueueClosed)
-_UNAVAILABLE: Final = Rejection("", Reason.WAIT)
 _DEFAULT_HEADERS: Final = Headers()
 _NO_RULE: Final = Rule("*")
 
@@ -116,7 +115,8 @@ class LoadSheddingMiddleware:
         degrade: Makes a cheaper answer for who would be refused, see `Respond`; the rule may have
             one of its own. It runs in a worker thread beside `limit`.
         degrade_limit: How many of these may be in flight at once, from 1 to 1e9.
-        on_reject: Is told the environ and the rejection of each that is refused.
+        on_reject: Is told the environ and the rejection of each that is refused, and not of who is
+            answered by `degrade`.
         queue_time_header: In which header a proxy tells when a request came, such as nginx by
             `proxy_set_header X-Request-Start "t=${msec}"`: in seconds, milliseconds or
             microseconds since 1970. What cannot be, is in the future or longer ago than an hour is
@@ -125,7 +125,8 @@ class LoadSheddingMiddleware:
             above 0 and at most 3600; `None`: 1, or 10 mean service times if that is longer.
 
     What `respond`, `degrade`, `on_reject`, `key` or a function as `rules` raises is reported by
-    `sys.unraisablehook`, and the request goes on as if it was not given.
+    `sys.unraisablehook`, and the request goes on as if it was not given; so it does if what
+    `respond` or `degrade` returns fails before it has begun to answer.
 
     Raises:
         TypeError: If an argument is of a wrong type, or both `gate` and `limit` are given.
@@ -245,33 +246,19 @@ class LoadSheddingMiddleware:
         start_response: StartResponse,
         max_lifetime: float | None,
     ) -> Iterable[bytes]:
-        hold = Hold(permit, asked)
+        start = Start(start_response)
+        hold = Hold(permit, asked, start)
         environ[PERMIT] = permit
 
-        def start(status: str, headers: Any, exc_info: Any = None) -> Any:
-            hold.status = status
-            if exc_info is None:
-                return start_response(status, headers)
-            try:
-                return start_response(status, headers, exc_info)
-            finally:
-                exc_info = None  # it holds this frame
+        def refuse(error: BaseException) -> Iterable[bytes] | None:
+            rejection = rejection_of(error)
+            if rejection is None:
+                return None
+            if start.status is None:
+                return answer_by(self._respond, environ, start_response, rejection)
+            return answer(environ, start_response, rejection, info_of(error))
 
-        try:
-            if asked is None:
-                iterable = app(environ, start)
-            else:
-                with asked.scope():
-                    iterable = app(environ, start)
-            return under(hold, iterable, environ, max_lifetime)
-        except _ANSWERED as error:
-            hold.fail(error)
-            rejection = error.rejection if isinstance(error, Rejected) else _UNAVAILABLE
-            exc_info = None if hold.status is None else sys.exc_info()
-            return self._answer(environ, start_response, rejection, exc_info)
-        except BaseException as error:
-            hold.fail(error)
-            raise
+        return run_under(hold, app, environ, start, refuse, max_lifetime)
 
     def _refuse(
         self,
@@ -280,44 +267,49 @@ class LoadSheddingMiddleware:
         rejection: Rejection,
         rule: Rule,
     ) -> Iterable[bytes]:
-        degrade: Respond | None = rule.degrade or self._degrade
-        if degrade is not None and (permit := self.degraded.try_acquire()):
-            app: WSGIApp | None = _ask(degrade, environ, rejection)
-            if app is not None:
-                return self._run(app, permit, None, environ, start_response, None)
-            permit.release(Outcome.IGNORED)
-        if self._on_reject is not None:
-            _ask(self._on_reject, environ, rejection)
-        return self._answer(environ, start_response, rejection, None)
+        degraded = self._degraded(environ, start_response, rejection, rule)
+        if degraded is not None:
+            return degraded
+        return self._reject(environ, start_response, rejection)
 
-    def _answer(
-        self, environ: Environ, start_response: StartResponse, rejection: Rejection, exc_info: Any
+    def _reject(
+        self, environ: Environ, start_response: StartResponse, rejection: Rejection
     ) -> Iterable[bytes]:
-        if self._respond is not None and exc_info is None:
-            app: WSGIApp | None = _ask(self._respond, environ, rejection)
-            if app is not None:
-                return app(environ, start_response)
-        status, headers, body = refusal(rejection)
-        # A fresh list: middleware outside this one may add to it.
-        answer = [(name.decode(), value.decode()) for name, value in headers]
-        try:
-            if exc_info is None:
-                start_response(_STATUS[status], answer)
-            else:
-                start_response(_STATUS[status], answer, exc_info)
-        finally:
-            exc_info = None
-        return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
+        if self._on_reject is not None:
+            ask(self._on_reject, environ, rejection)
+        return answer_by(self._respond, environ, start_response, rejection)
+
+    def _degraded(
+        self, environ: Environ, start_response: StartResponse, rejection: Rejection, rule: Rule
+    ) -> Iterable[bytes] | None:
+        """Return the cheaper answer, if there is one."""
+        degrade: Respond | None = rule.degrade or self._degrade
+        if degrade is None or not (permit := self.degraded.try_acquire()):
+            return None
+        app: WSGIApp | None = ask(degrade, environ, rejection)
+        if app is None:
+            permit.release(Outcome.IGNORED)
+            return None
+        start = Start(start_response)
+        environ[PERMIT] = permit
+
+        def refuse(error: BaseException) -> Iterable[bytes] | None:
+            if start.status is not None or not isinstance(error, Exception):
+                return None
+            _core.report(error, app)
+            return self._reject(environ, start_response, rejection)
+
+        return run_under(Hold(permit, None, start), app, environ, start, refuse, None)
 
     def _rule(self, environ: Environ) -> Rule | None:
         if self._find_rule is not None:
-            found: object = _ask(self._find_rule, environ)
+            found: object = ask(self._find_rule, environ)
             if isinstance(found, Rule):
                 return found
         return self._rule_of(environ.get("REQUEST_METHOD", "GET"), path_of(environ))
 
     def _caller(self, environ: Environ) -> str | None:
-        key = None if self._key is None else _ask(self._key, environ)
+        key = None if self._key is None else ask(self._key, environ)
         return key if isinstance(key, str) else None
 
 
@@ -337,15 +329,6 @@ def _stream(
         operation=operation,
         kind=verdict.kind,
     )
-
-
-def _ask(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call a function of the user; what it raises is reported, and it has said nothing."""
-    try:
-        return function(*arguments)
-    except Exception as error:
-        _core.report(error, function)
-        return None
 
 
 def _application(app: Any) -> WSGIApp:
