@@ -392,6 +392,35 @@ def test_who_wants_to_know_is_told_of_each_refusal() -> None:
     assert told == [("/refused", Reason.PRIORITY)]
 
 
+def test_who_is_answered_by_a_cheaper_answer_is_not_rejected() -> None:
+    order: list[str] = []
+
+    async def fails(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        order.append("degrade fails")
+        raise ZeroDivisionError
+
+    def respond(_scope: Scope, _rejection: Rejection) -> None:
+        order.append("respond")
+
+    def degrade(scope: Scope, _rejection: Rejection) -> ASGIApp:
+        return cheap if scope["path"] == "/cheap" else fails
+
+    gate = Gate()
+    app = LoadSheddingMiddleware(
+        answer_ok,
+        gate=gate,
+        degrade=degrade,
+        respond=respond,
+        on_reject=lambda *_: order.append("on_reject"),
+    )
+    with rejecting(gate):
+        assert ask(app, scope_of("/cheap"))[0] == 203
+        assert order == []
+        with pytest.warns(pytest.PytestUnraisableExceptionWarning):
+            assert unraisable(partial(ask, app, scope_of("/fails")))[0] == 503
+    assert order == ["degrade fails", "on_reject", "respond"]
+
+
 def test_exempt_requests_have_a_cap_of_their_own() -> None:
     async def main() -> None:
         go = asyncio.Event()

@@ -119,8 +119,8 @@ class LoadSheddingMiddleware:
         degrade: What answers instead of a refusal, such as a cheaper or an older answer; as
             `respond`. It holds no permit; default: nothing.
         degrade_limit: How many of these may run at once, from 1 to 1e9.
-        on_reject: What is called with the scope and the rejection of each refusal. It must be
-            quick.
+        on_reject: What is called with the scope and the rejection of each refusal, before it is
+            answered, and not of who is answered by `degrade`. It must be quick.
 
     Raises:
         TypeError: If an option is of a wrong type, or `gate` and `limit` are both given.
@@ -362,8 +362,8 @@ class LoadSheddingMiddleware:
         send: Send,
         rule: Rule | None,
     ) -> None:
-        tell(self._on_reject, scope, rejection)
         if scope["type"] == "websocket":
+            tell(self._on_reject, scope, rejection)
             await refuse_websocket(refusal(rejection), scope, receive, send)
             return
         degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
@@ -372,6 +372,7 @@ class LoadSheddingMiddleware:
                 app = await answer_of(degrade, scope, rejection)
                 if app is not None and await has_answered(app, scope, receive, send):
                     return
+        tell(self._on_reject, scope, rejection)
         if self._respond is not None:
             app = await answer_of(self._respond, scope, rejection)
             pairs = ending(scope)
