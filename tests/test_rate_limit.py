@@ -212,6 +212,30 @@ def test_an_answer_that_fails_is_the_usual_one_and_is_reported(
     assert reported[0].object is respond
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_so_is_one_whose_application_fails_before_it_has_begun(
+    begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_scope: Scope, _receive: Receive, send: Send) -> None:
+        if begins:
+            await send({"type": "http.response.start", "status": 429, "headers": []})
+        raise ZeroDivisionError
+
+    reported: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
+    app = limited(respond=lambda scope, rejection: fails)
+    assert app.bucket.try_take("ann", 2)
+    if begins:
+        with pytest.raises(ZeroDivisionError):
+            ask(app)
+        assert reported == []
+        return
+    answer = ask(app)
+    assert json.loads(answer.body)["error"] == "rate_limited"
+    assert answer.headers[b"ratelimit"] == b'"users";r=0;t=1'
+    assert [report.object for report in reported] == [fails]
+
+
 def test_refusals_can_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Scope, Rejection]] = []
     app = limited(on_reject=lambda scope, rejection: seen.append((scope, rejection)))

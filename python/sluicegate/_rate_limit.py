@@ -14,6 +14,7 @@ from sluicegate._asgi_refusal import (
     adding,
     answer_of,
     ending,
+    has_answered,
     send_refusal,
     tell,
 )
@@ -81,9 +82,9 @@ class RateLimitMiddleware:
             `"GET /users/{id}"` or `"/static/*"`, as in a `Rule`, without the `root_path`.
         respond: What answers a refusal, from the scope and the rejection: an ASGI application such
             as a `Response` of Starlette, or `None` for the usual answer; may be async. The fields
-            named above are added, `Retry-After` if it has none. If it raises an exception, that is
-            reported by `sys.unraisablehook`, and the answer is the usual one. Websockets always get
-            that.
+            named above are added, `Retry-After` if it has none. If it raises an exception, or that
+            application does before it has begun, that is reported by `sys.unraisablehook`, and the
+            answer is the usual one. Websockets always get that.
         on_reject: Called with the scope and the rejection of each refusal, to count it. An
             exception is reported by `sys.unraisablehook`.
         headers: Whether admitted requests are told their quota too. Default: yes.
@@ -165,15 +166,13 @@ class RateLimitMiddleware:
             denial = Refusal(status, (*headers, *fields), body)
             await refuse_websocket(denial, scope, receive, send)
             return
-        app = None
         if self._respond is not None:
             app = await answer_of(self._respond, scope, rejection)
-        if app is None:
-            await send_refusal(refused, scope, send, fields)
-            return
-        retry_after = next(pair for pair in headers if pair[0] == b"retry-after")
-        pairs = (*fields, *ending(scope))
-        await app(scope, receive, _completing(pairs, retry_after, send))
+            retry_after = next(pair for pair in headers if pair[0] == b"retry-after")
+            sending = _completing((*fields, *ending(scope)), retry_after, send)
+            if app is not None and await has_answered(app, scope, receive, sending):
+                return
+        await send_refusal(refused, scope, send, fields)
 
 
 def rate_rejection(bucket: KeyedTokenBucket, wait: float) -> Rejection:
