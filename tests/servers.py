@@ -117,6 +117,19 @@ def user(scope: Scope) -> str | None:
 # One request for each user, and the next in a quarter of an hour.
 limited = RateLimitMiddleware(echo, bucket=KeyedTokenBucket(4, per=3600, name="users"), key=user)
 
+
+async def download(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """Announces more than it sends in its lifetime."""
+    headers = [(b"content-length", b"10")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"begin", "more_body": True})
+    await asyncio.Event().wait()
+
+
+downloads = LoadSheddingMiddleware(
+    download, limit=1, rules=[Rule("/download", stream=True, max_lifetime=0.1)]
+)
+
 # As people write it: the module holds a FastAPI application, and the environment its limit.
 protected = protect(FastAPI())
 

@@ -231,6 +231,20 @@ def test_who_expects_100_continue_and_is_admitted_gets_it(full: tuple[str, int])
         assert connection.get("/free").status == 200
 
 
+@pytest.mark.parametrize(("http", "loop"), KINDS[::3])
+def test_a_download_that_is_not_done_in_its_lifetime_ends_the_connection(
+    http: str, loop: str, tmp_path: Path
+) -> None:
+    with (
+        uvicorn("downloads", tmp_path / "log", http, loop) as address,
+        Connection(address) as connection,
+    ):
+        answer = connection.get("/download")
+        assert (answer.status, answer.body) == (200, b"begin")
+        assert connection.is_at_its_end()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
 # -- as people serve it -----------------------------------------------------------------
 
 

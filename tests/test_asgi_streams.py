@@ -137,11 +137,14 @@ def test_a_stream_over_the_cap_is_refused() -> None:
     asyncio.run(main())
 
 
-def run_to_its_end(app: Any, scope: Scope, kind: type[Client], rule: Rule) -> tuple[float, Client]:
+def run_to_its_end(
+    app: Any, scope: Scope, kind: type[Client], rule: Rule, **options: Any
+) -> tuple[float, Client]:
     found: list[tuple[float, Client]] = []
 
     async def main(loop: VirtualLoop) -> None:
-        middleware = LoadSheddingMiddleware(app, gate=Gate(), rules=[rule], max_streams=1)
+        options.setdefault("gate", Gate())
+        middleware = LoadSheddingMiddleware(app, rules=[rule], max_streams=1, **options)
         for _ in range(2):
             begun = loop.time()
             client = kind(middleware, scope)
@@ -166,12 +169,80 @@ def test_a_stream_is_ended_after_its_lifetime() -> None:
 
 
 def test_a_stream_that_has_not_begun_by_then_is_refused() -> None:
-    async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:
-        await asyncio.sleep(3600)
-
     rule = Rule("/events", stream=True, max_lifetime=2.5)
     _, client = run_to_its_end(silent, scope_of("/events"), Client, rule)
     assert client.status == 503
+
+
+async def silent(_scope: Scope, receive: Receive, _send: Send) -> None:
+    await receive()
+    await asyncio.sleep(3600)
+
+
+async def teapot(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 418, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("option", ["respond", "degrade"])
+def test_it_is_refused_as_all_others(option: str) -> None:
+    told: list[tuple[str, Reason, int]] = []
+
+    def tell(_scope: Scope, rejection: Rejection) -> None:
+        told.append((rejection.gate, rejection.reason, rejection.status))
+
+    rule = Rule("/events", stream=True, max_lifetime=2.5)
+    options: dict[str, Any] = {option: lambda *_: teapot, "on_reject": tell}
+    scope = scope_of("/events")
+    _, client = run_to_its_end(silent, scope, Client, rule, gate=Gate(name="api"), **options)
+    assert client.status == 418
+    assert told == ([("api", Reason.WAIT, 503)] * 2 if option == "respond" else [])
+
+
+@pytest.mark.parametrize("denies", [False, True])
+def test_a_websocket_that_is_not_accepted_by_then_is_refused(denies: bool) -> None:
+    told: list[Reason] = []
+
+    def tell(_scope: Scope, rejection: Rejection) -> None:
+        told.append(rejection.reason)
+
+    rule = Rule("WEBSOCKET /ws", max_lifetime=60)
+    scope = websocket(denies=denies)
+    seconds, client = run_to_its_end(silent, scope, Socket, rule, on_reject=tell)
+    assert seconds == pytest.approx(60)
+    assert told == [Reason.WAIT] * 2
+    if denies:
+        assert client.status == 503
+    else:
+        assert client.sent == [{"type": "websocket.close", "code": 1013}]
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "is_ended"),
+    [
+        ("GET", [(b"content-length", b"3")], False),
+        ("GET", ((b"Content-Length", b"3"),), False),
+        ("GET", [(b"content-length", b"2")], True),
+        ("GET", [(b"content-length", b"x")], True),
+        ("GET", [(b"content-type", b"text/html")], True),
+        ("HEAD", [(b"content-length", b"3")], True),
+    ],
+)
+def test_one_that_announced_more_than_it_has_sent_is_left_incomplete(
+    method: str, headers: Any, is_ended: bool
+) -> None:
+    async def download(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for part in (b"a", b"b"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await asyncio.sleep(3600)
+
+    rule = Rule("/events", stream=True, max_lifetime=2.5)
+    scope = scope_of("/events", method)
+    seconds, client = run_to_its_end(download, scope, Client, rule)
+    assert seconds == pytest.approx(2.5)
+    ended = [message for message in client.sent if message.get("more_body") is False]
+    assert len(ended) == is_ended
 
 
 def test_a_stream_that_is_over_by_then_is_left_alone() -> None:

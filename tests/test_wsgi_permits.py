@@ -331,6 +331,46 @@ def test_a_stream_ends_after_its_lifetime(monkeypatch: pytest.MonkeyPatch) -> No
     assert shedding.streams.in_flight == 0
 
 
+@pytest.mark.parametrize(
+    ("server", "method", "length", "fails"),
+    [
+        ("gunicorn/27.0.1", "GET", "3", True),
+        ("", "GET", "3", True),
+        # The whole of it is sent; and there is none.
+        ("gunicorn/27.0.1", "GET", "2", False),
+        ("gunicorn/27.0.1", "HEAD", "3", False),
+        ("gunicorn/27.0.1", "GET", None, False),
+        # These close the connection by themselves, and would log a traceback.
+        ("waitress", "GET", "3", False),
+        ("Granian", "GET", "3", False),
+    ],
+)
+def test_one_that_announced_more_than_it_has_sent_is_not_taken_for_whole(
+    server: str, method: str, length: str | None, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def app(environ: Environ, start_response: StartResponse) -> Iterator[bytes]:
+        start_response("200 OK", [] if length is None else [("content-LENGTH", length)])
+        yield b"ab"
+        yield b"c"
+
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    rules = [Rule("/events", stream=True, max_lifetime=30)]
+    shedding = LoadSheddingMiddleware(app, threads=8, rules=rules)
+    request = {**environ("/events", method), "SERVER_SOFTWARE": server}
+    response = cast("Any", shedding(request, nothing))
+    assert next(response) == b"ab"
+    now[0] = 130.0
+    if fails:
+        with pytest.raises(BrokenPipeError):
+            next(response)
+    else:
+        assert list(response) == []
+    response.close()
+    assert shedding.streams is not None
+    assert shedding.streams.in_flight == 0
+
+
 # -- many -------------------------------------------------------------------------------
 
 

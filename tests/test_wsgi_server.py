@@ -303,6 +303,15 @@ def test_an_unread_body_is_not_taken_for_the_next_request(
         assert connection.read().body == b"7"
 
 
+def test_a_download_that_is_not_done_in_its_lifetime_ends_the_connection(server: Server) -> None:
+    with server.connect() as connection:
+        connection.write("GET /download")
+        connection.write("GET /work")
+        # What comes next would be taken for the rest of it.
+        answer = connection.read()
+        assert (answer.status, answer.body) == (200, b"beginmore")
+
+
 def test_who_expects_100_continue_is_told_to_by_the_server(server: Server) -> None:
     head = ("content-length: 5", "expect: 100-continue")
     with server.full(), server.connect() as connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -26,7 +27,11 @@ THREADS = 4
 gate = Gate(1, max_waiting=0)
 go = threading.Event()
 closed: list[str] = []
-rules = [Rule("/control/*", exempt=True), Rule("/free", exempt=True)]
+rules = [
+    Rule("/control/*", exempt=True),
+    Rule("/free", exempt=True),
+    Rule("/download", stream=True, max_lifetime=0.1),
+]
 
 
 def report() -> str:
@@ -81,6 +86,14 @@ def parts(count: int) -> Iterator[bytes]:
         closed.append("stream")
 
 
+def download() -> Iterator[bytes]:
+    """Yield what is announced to be longer, and is over its lifetime then."""
+    yield b"begin"
+    time.sleep(0.2)
+    yield b"more"
+    yield b"never"
+
+
 PLAIN: dict[str, Callable[[], str]] = {
     "work": lambda: "fine",
     "hold": hold,
@@ -117,6 +130,12 @@ def flask_echo() -> str:
     return size_of(flask.request.get_data())
 
 
+@flask_app.get("/download")
+def flask_download() -> flask.Response:
+    """Announce more than is made in its lifetime."""
+    return flask.Response(download(), headers={"content-length": "10"})
+
+
 # -- Django -----------------------------------------------------------------------------
 
 
@@ -146,6 +165,11 @@ def django_stream(request: HttpRequest, count: int) -> StreamingHttpResponse:
     return StreamingHttpResponse(parts(count))
 
 
+def django_download(request: HttpRequest) -> StreamingHttpResponse:
+    """Announce more than is made in its lifetime."""
+    return StreamingHttpResponse(download(), headers={"content-length": "10"})
+
+
 def django_echo(request: HttpRequest) -> HttpResponse:
     """Read the body."""
     return HttpResponse(size_of(request.body))
@@ -154,6 +178,7 @@ def django_echo(request: HttpRequest) -> HttpResponse:
 urlpatterns: list[Any] = [
     *(path(name, _view(function)) for name, function in PLAIN.items()),
     path("stream/<int:count>", django_stream),
+    path("download", django_download),
     path("echo", django_echo),
     path("free", django_echo),
 ]

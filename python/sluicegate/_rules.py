@@ -47,7 +47,10 @@ class Rule:
             once.
         stream: Whether it is a long-lived answer, such as server-sent events or a long poll: it
             takes one of `max_streams` instead of a permit, and is no sample of latency.
-        max_lifetime: After how many seconds a stream or a websocket is ended; `None`: never.
+        max_lifetime: After how many seconds a stream or a websocket is ended, above 0; `None`:
+            never. One that has not begun to answer by then is refused. One that has announced more
+            (`content-length`) than is sent by then ends with its connection, so that nobody takes
+            it for whole.
         degrade: What answers instead if it would be refused, as in the option of this name.
 
     Raises:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sluicegate._asgi_refusal import send_refusal
 from sluicegate._asgi_types import is_last
 from sluicegate._client_watch import is_asyncio
 from sluicegate._core import Rejection
 from sluicegate._enums import Reason
-from sluicegate._refusal import refusal
 from sluicegate._semaphore import SemaphoreLimiter
 
 if TYPE_CHECKING:
@@ -49,22 +47,28 @@ class Streams:
         )
 
 
-async def run_for(
+async def has_answered_in(
     seconds: float | None, app: ASGIApp, scope: Scope, receive: Receive, send: Send
-) -> None:
+) -> bool:
     """Run an application, and end what it has begun to answer after so many seconds.
 
     The answer is ended as a whole one, and a websocket is closed with the code 1001, so that the
-    client comes again.
+    client comes again. Where more was announced than is sent it is left incomplete, of which a
+    server makes the end of the connection: of a whole one that is shorter it makes a traceback.
+
+    Returns:
+        Whether it has begun to answer by then, or is over; if not, nothing was answered.
     """
     if seconds is None or not is_asyncio():
         await app(scope, receive, send)
-        return
-    state = "new"
+        return True
+    state, missing = "new", 0
 
     async def observed(message: Message) -> None:
-        nonlocal state
+        nonlocal state, missing
         state = _STATES.get(message["type"], state)
+        if state == "open":
+            missing += _announced(message, scope) - len(message.get("body", b""))
         if is_last(message):
             state = "over"
         await send(message)
@@ -75,13 +79,26 @@ async def run_for(
     except TimeoutError:
         if not bound.expired():
             raise
+        if state == "new":
+            return False
         if scope["type"] == "websocket":
             if state != "over":
                 await send({"type": "websocket.close", "code": _GOING_AWAY})
-        elif state == "open":
+        elif state == "open" and missing <= 0:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif state == "new":
-            await send_refusal(refusal(Rejection("", Reason.WAIT)), scope, send)
+    return True
+
+
+def _announced(message: Message, scope: Scope) -> int:
+    """Return how much a message says that there will be."""
+    if message["type"] != "http.response.start" or scope["method"] == "HEAD":
+        return 0
+    headers = message.get("headers", ())
+    if not isinstance(headers, (list, tuple)):
+        return 0  # what is iterated once is for the server
+    lengths = (value for name, value in headers if name.lower() == b"content-length")
+    length = next(lengths, b"")
+    return int(length) if length.isdigit() else 0
 
 
 _STATES: Final = {
@@ -90,6 +107,11 @@ _STATES: Final = {
     "websocket.close": "over",
     "websocket.http.response.start": "over",
 }
+
+
+async def connected() -> Message:
+    """Return what a websocket begins with: for who refuses one that has begun."""
+    return {"type": "websocket.connect"}
 
 
 async def refuse_websocket(answer: Refusal, scope: Scope, receive: Receive, send: Send) -> None:

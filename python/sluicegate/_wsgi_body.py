@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
 from sluicegate import _core
 from sluicegate._enums import Outcome
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     Refuse: TypeAlias = Callable[[BaseException], Iterable[bytes] | None]
 
 _FIRST_ERROR: Final = "4"
+# They close the connection after a response that is shorter than was announced.
+_ENDING_WITH_LESS: Final = ("waitress", "granian")
 _GATEWAY_TIMEOUT: Final = "504"
 
 
@@ -64,6 +67,10 @@ class Hold:
     def closes(self, close: Callable[[], object] | None) -> None:
         """Say what closes the response from now on."""
         self._close = close
+
+    def announced(self) -> int:
+        """Return how long the response is said to be, or 0."""
+        return self._start.announced()
 
     def fail(self, error: BaseException) -> None:
         """Give the permit back as an exception says."""
@@ -112,11 +119,27 @@ class Hold:
 class Body:
     """The iterable of a response, under a permit."""
 
-    __slots__ = ("__weakref__", "_ends", "_iterable", "_iterator", "_refuse", "close")
+    __slots__ = (
+        "__weakref__",
+        "_ends",
+        "_iterable",
+        "_iterator",
+        "_may_end_short",
+        "_refuse",
+        "_sent",
+        "close",
+    )
 
     def __init__(
-        self, iterable: Iterable[bytes], hold: Hold, refuse: Refuse, max_lifetime: float | None
+        self,
+        iterable: Iterable[bytes],
+        hold: Hold,
+        refuse: Refuse,
+        environ: Environ,
+        max_lifetime: float | None,
     ) -> None:
+        self._sent = 0
+        self._may_end_short = max_lifetime is not None and _may_end_short(environ)
         self._iterable: Iterable[bytes] = iterable
         #: Until something is sent: then it cannot be refused any more.
         self._refuse: Refuse | None = refuse
@@ -130,8 +153,7 @@ class Body:
     def __next__(self) -> bytes:
         hold = self.close
         if self._ends is not None and time.monotonic() >= self._ends:
-            hold.is_complete = True
-            raise StopIteration
+            self._end()
         try:
             if hold.asked is None:
                 part = self._next()
@@ -150,7 +172,19 @@ class Body:
             return self._go_on_with(answer)
         if part:
             self._refuse = None
+            self._sent += len(part)
         return part
+
+    def _end(self) -> NoReturn:
+        """End it after its lifetime."""
+        if self._sent < self.close.announced() and not self._may_end_short:
+            # Else gunicorn takes it for whole, and the client what comes next for the rest. It
+            # takes this for a client that has left: it closes the connection, and logs nothing.
+            error = BrokenPipeError(errno.EPIPE, "the response is over its lifetime")
+            self.close.fail(error)
+            raise error
+        self.close.is_complete = True
+        raise StopIteration
 
     def _go_on_with(self, answer: Iterable[bytes]) -> bytes:
         """Refuse after all: a generator begins to work only when it is asked for a part."""
@@ -177,10 +211,11 @@ class SizedBody(Body):
         iterable: Iterable[bytes],
         hold: Hold,
         refuse: Refuse,
+        environ: Environ,
         max_lifetime: float | None,
         size: int,
     ) -> None:
-        super().__init__(iterable, hold, refuse, max_lifetime)
+        super().__init__(iterable, hold, refuse, environ, max_lifetime)
         self._size = size
 
     def __len__(self) -> int:
@@ -242,8 +277,14 @@ def _under(
     try:
         size = len(iterable)
     except TypeError:
-        return Body(iterable, hold, refuse, max_lifetime)
-    return SizedBody(iterable, hold, refuse, max_lifetime, size)
+        return Body(iterable, hold, refuse, environ, max_lifetime)
+    return SizedBody(iterable, hold, refuse, environ, max_lifetime, size)
+
+
+def _may_end_short(environ: Environ) -> bool:
+    """Return whether no harm comes of a response that is shorter than was announced."""
+    server = str(environ.get("SERVER_SOFTWARE", "")).lower()
+    return environ.get("REQUEST_METHOD") == "HEAD" or server.startswith(_ENDING_WITH_LESS)
 
 
 def _is_closed_by(iterable: Any, hold: Hold) -> bool:

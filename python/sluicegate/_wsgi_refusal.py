@@ -49,23 +49,32 @@ class Start:
 
     Attributes:
         status: As it was told last.
+        headers: So are these.
 
     """
 
-    __slots__ = ("_start_response", "status")
+    __slots__ = ("_start_response", "headers", "status")
 
     def __init__(self, start_response: StartResponse) -> None:
         self._start_response = start_response
         self.status: str | None = None
+        self.headers: list[tuple[str, str]] = []
 
     def __call__(self, status: str, headers: Any, exc_info: Any = None) -> Any:
         self.status = status
+        self.headers = headers
         if exc_info is None:
             return self._start_response(status, headers)
         try:
             return self._start_response(status, headers, exc_info)
         finally:
             exc_info = None  # it holds this frame
+
+    def announced(self) -> int:
+        """Return how long the response is, as its headers have it, or 0."""
+        lengths = (value for name, value in self.headers if name.lower() == "content-length")
+        length = next(lengths, "")
+        return int(length) if length.isdecimal() else 0
 
 
 def answer_by(

@@ -21,6 +21,7 @@ from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 from sluicegate._client_ip import client_ip
 from sluicegate._client_watch import ClientWatch, is_asyncio
 from sluicegate._core import Acquire, Answer, Entrance, Permit, Rejection
+from sluicegate._enums import Reason
 from sluicegate._errors import Rejected
 from sluicegate._gate import Gate
 from sluicegate._headers import Headers, criticality_of, deadline_of
@@ -37,7 +38,7 @@ from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
 from sluicegate._semaphore import SemaphoreLimiter
-from sluicegate._streams import Streams, refuse_websocket, run_for
+from sluicegate._streams import Streams, connected, has_answered_in, refuse_websocket
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -343,9 +344,14 @@ class LoadSheddingMiddleware:
         if not permit and not self._admits_everybody():
             await self._refuse(permit, scope, receive, send, rule)
             return
+        lifetime = None if rule is None else rule.max_lifetime
         with permit or nullcontext():
-            lifetime = None if rule is None else rule.max_lifetime
-            await run_for(lifetime, self.app, scope, receive, send)
+            is_over = await has_answered_in(lifetime, self.app, scope, receive, send)
+        if not is_over:
+            late = Rejection(getattr(self.limiter, "name", ""), Reason.WAIT)
+            # The application has heard of the connection.
+            heard = connected if scope["type"] == "websocket" else receive
+            await self._refuse(late, scope, heard, send, rule)
 
     def _admits_everybody(self) -> bool:
         """Return whether it is a dry run, or switched off."""
