@@ -7,44 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from sluicegate._asgi_types import is_last
 from sluicegate._client_watch import is_asyncio
-from sluicegate._core import Rejection
-from sluicegate._enums import Reason
-from sluicegate._semaphore import SemaphoreLimiter
 
 if TYPE_CHECKING:
     from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
-    from sluicegate._core import Permit
     from sluicegate._refusal import Refusal
 
 _TRY_AGAIN_LATER: Final = 1013
 _GOING_AWAY: Final = 1001
 _DENIAL: Final = "websocket.http.response"
-
-
-class Streams:
-    """How many may be open at once, whatever else is in flight.
-
-    They are long by nature: in the limit of requests they would take all the places, and as
-    samples of latency they would say nothing about load.
-    """
-
-    __slots__ = ("_name", "limiter")
-
-    def __init__(self, most: int, name: str) -> None:
-        self.limiter = SemaphoreLimiter(most, name=f"{name} streams")
-        self._name = name
-
-    def open(self) -> Permit | Rejection:
-        """Return a permit, or a rejection if there are as many as may be."""
-        permit = self.limiter.try_acquire()
-        if permit:
-            return permit
-        return Rejection(
-            self._name,
-            Reason.STREAMS,
-            limit=self.limiter.limit,
-            in_flight=self.limiter.in_flight,
-        )
 
 
 async def has_answered_in(

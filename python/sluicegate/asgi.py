@@ -18,6 +18,7 @@ from sluicegate._asgi_refusal import (
     tell,
 )
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
+from sluicegate._caps import Cap
 from sluicegate._client_ip import client_ip
 from sluicegate._client_watch import ClientWatch, is_asyncio
 from sluicegate._core import Acquire, Answer, Entrance, Permit, Rejection
@@ -38,7 +39,7 @@ from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
 from sluicegate._semaphore import SemaphoreLimiter
-from sluicegate._streams import Streams, connected, has_answered_in, refuse_websocket
+from sluicegate._streams import connected, has_answered_in, refuse_websocket
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -88,7 +89,9 @@ class LoadSheddingMiddleware:
       OVERLOAD, all else as IGNORED, and so is OVERLOAD for want of time that a stranger gave.
     - Retries that say so (`x-envoy-attempt-count`, `grpc-previous-rpc-attempts`) are shed before
       first attempts of the same criticality.
-    - Websockets, and what a rule calls a stream, have a cap of their own. Lifespan events and
+    - Websockets, and what a rule calls a stream, have a cap of their own, and so have exempt
+      requests. Who is refused by it is counted in `streams.snapshot()` and `exempt.snapshot()`,
+      and is in the log, as for a gate. Lifespan events and
       whatever else comes pass untouched.
     - Where no asyncio event loop runs nobody waits: who finds no room is refused. Nor is anybody
       cancelled there, or a stream ended.
@@ -132,6 +135,11 @@ class LoadSheddingMiddleware:
     app: ASGIApp
     #: What is asked for permits.
     limiter: Limiter
+    #: What exempt requests, and websockets and streams, are asked for: `snapshot()` counts who was
+    #: refused, as the log tells. And what degraded answers run under.
+    exempt: Gate
+    streams: Gate
+    degraded: SemaphoreLimiter
     #: How many values in headers said nothing that can be.
     malformed_headers: int
 
@@ -151,10 +159,13 @@ class LoadSheddingMiddleware:
         self._telling = self._headers.names() | _attempts.FIRST.keys()
         self._hold: Hold = options.get("hold", "work")
         self._cancels = options.get("cancel_on_disconnect", False)
+        self._streams = Cap(
+            options.get("max_streams", 1000), "streams", self.limiter, Reason.STREAMS
+        )
+        self._exempt = Cap(options.get("exempt_limit", 16), "exempt", self.limiter)
+        self.streams, self.exempt = self._streams.gate, self._exempt.gate
         name = getattr(self.limiter, "name", "")
-        self._streams = Streams(options.get("max_streams", 1000), name)
-        self._exempt = SemaphoreLimiter(options.get("exempt_limit", 16), name=f"{name} exempt")
-        self._degraded = SemaphoreLimiter(options.get("degrade_limit", 16), name=f"{name} degraded")
+        self.degraded = SemaphoreLimiter(options.get("degrade_limit", 16), name=f"{name} degraded")
         self._respond = options.get("respond")
         self._degrade = options.get("degrade")
         self._on_reject = options.get("on_reject")
@@ -168,7 +179,7 @@ class LoadSheddingMiddleware:
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} of {self.limiter!r}, in this process: hold={self._hold!r}, "
-            f"max_streams={self._streams.limiter.limit:g}, exempt_limit={self._exempt.limit:g}>"
+            f"max_streams={self.streams.limit:g}, exempt_limit={self.exempt.limit:g}>"
         )
 
     def for_app(self, app: ASGIApp) -> Self:
@@ -326,39 +337,35 @@ class LoadSheddingMiddleware:
         answer.end(scope)
 
     async def _run_exempt(self, scope: Scope, receive: Receive, send: Send) -> None:
-        permit = self._exempt.try_acquire()
-        if not permit and not self._admits_everybody():
+        permit = self._exempt.take()
+        if not permit:
             await self._refuse(permit, scope, receive, send, None)
             return
-        with permit or nullcontext():
+        with permit:
             await self.app(scope, receive, send)
 
     async def _run_stream(
         self, scope: Scope, receive: Receive, send: Send, rule: Rule | None
     ) -> None:
-        permit = self._streams.open()
-        if self._gate is not None and self._gate.closed and permit:
-            # Closed is closed: it says so itself, and counts it.
-            permit.release()
-            permit = self._gate.try_acquire()
-        if not permit and not self._admits_everybody():
+        operation = None if rule is None else rule.operation
+        # Closed is closed: it says so itself, and counts it.
+        is_closed = self._gate is not None and self._gate.closed
+        permit = (
+            self._begin(None, is_retry=False, may_wait=False)
+            if is_closed
+            else (self._streams.take(operation=operation))
+        )
+        if not permit:
             await self._refuse(permit, scope, receive, send, rule)
             return
         lifetime = None if rule is None else rule.max_lifetime
-        with permit or nullcontext():
+        with permit:
             is_over = await has_answered_in(lifetime, self.app, scope, receive, send)
         if not is_over:
             late = Rejection(getattr(self.limiter, "name", ""), Reason.WAIT)
             # The application has heard of the connection.
             heard = connected if scope["type"] == "websocket" else receive
             await self._refuse(late, scope, heard, send, rule)
-
-    def _admits_everybody(self) -> bool:
-        """Return whether it is a dry run, or switched off."""
-        if self._gate is None:
-            return False
-        state = self._gate.snapshot()
-        return state.dry_run or state.disabled
 
     async def _refuse(
         self,
@@ -373,7 +380,7 @@ class LoadSheddingMiddleware:
             await refuse_websocket(refusal(rejection), scope, receive, send)
             return
         degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
-        if degrade is not None and (permit := self._degraded.try_acquire()):
+        if degrade is not None and (permit := self.degraded.try_acquire()):
             with permit:
                 app = await answer_of(degrade, scope, rejection)
                 if app is not None and await has_answered(app, scope, receive, send):

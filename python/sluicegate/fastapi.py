@@ -83,7 +83,8 @@ def protect(app: AppT, **options: Unpack[Options]) -> AppT:
     declare them itself; replace `app.openapi` before this call, not after it.
 
     To watch the gate, or to change it at run time, make it yourself: `http = Gate(name="http")`,
-    `protect(app, gate=http)`, `http.snapshot()`.
+    `protect(app, gate=http)`, `http.snapshot()`. The middleware is `app.state.sluicegate`, with its
+    `exempt` and `streams`.
 
     Args:
         app: A FastAPI or Starlette application that has not started yet.
@@ -116,6 +117,7 @@ def protect(app: AppT, **options: Unpack[Options]) -> AppT:
     # gets a class of its own; to shed only in its middleware stack would cost 4 µs
     # more, which FastAPI spends before it gets there.
     app.__class__ = _shedding_class(kind, app, shedding)
+    app.state.sluicegate = shedding
     app.build_middleware_stack = _answer_rejected(app)  # type: ignore[method-assign]
     if isinstance(app, FastAPI):
         app.openapi = _document(app.openapi, shedding.is_exempt)  # type: ignore[method-assign]

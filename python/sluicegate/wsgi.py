@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate import _core
+from sluicegate._caps import Cap
 from sluicegate._checks import check_callable, check_count
-from sluicegate._core import Rejection
-from sluicegate._enums import Criticality, Outcome, Reason
+from sluicegate._enums import Outcome, Reason
 from sluicegate._guard import is_coroutine_function
 from sluicegate._headers import Headers, deadline_of
 from sluicegate._queue_time import QueueTime
@@ -32,7 +32,7 @@ from sluicegate._wsgi_refusal import (
 )
 
 if TYPE_CHECKING:
-    from sluicegate._core import Permit
+    from sluicegate._core import Permit, Rejection
     from sluicegate._gate import Gate
     from sluicegate._limiter import BaseLimiter
 
@@ -139,9 +139,10 @@ class LoadSheddingMiddleware:
     threads: int
     #: What decides.
     gate: Gate
-    #: What exempt requests, streams and degraded answers run under; `snapshot()` counts them.
-    exempt: SemaphoreLimiter
-    streams: SemaphoreLimiter | None
+    #: What exempt requests and streams are asked for: `snapshot()` counts who was refused, as the
+    #: log tells. And what degraded answers run under.
+    exempt: Gate
+    streams: Gate | None
     degraded: SemaphoreLimiter
 
     def __init__(
@@ -176,9 +177,8 @@ class LoadSheddingMiddleware:
         self._find_rule = None if isinstance(rules, Sequence) else _function_of(rules)
         self._rule_of = finder(rules if isinstance(rules, Sequence) else ())
         streams = _streams(max_streams, rules, threads)
-        self.streams = _limiter("max_streams", streams, "streams") if streams else None
-        self.exempt = _limiter("exempt_limit", exempt_limit, "exempt")
-        self.degraded = _limiter("degrade_limit", degrade_limit, "degraded")
+        check_count("exempt_limit", exempt_limit)
+        check_count("degrade_limit", degrade_limit)
         # Last, since it takes over the limiter that it is given.
         self.gate = gate_for(
             gate,
@@ -188,6 +188,12 @@ class LoadSheddingMiddleware:
             has_queue_time=queue_time_header is not None,
             name="wsgi",
         )
+        name = self.gate.name
+        self._streams = Cap(streams, "streams", self.gate, Reason.STREAMS) if streams else None
+        self._exempt = Cap(exempt_limit, "exempt", self.gate)
+        self.streams = None if self._streams is None else self._streams.gate
+        self.exempt = self._exempt.gate
+        self.degraded = SemaphoreLimiter(degrade_limit, name=f"{name} degraded")
         _LOG.info("in this process: %r", self)
 
     def __repr__(self) -> str:
@@ -213,12 +219,14 @@ class LoadSheddingMiddleware:
         rule = self._rule(environ) or _NO_RULE
         asked: Asked | None = None
         if rule.exempt:
-            verdict = self.exempt.try_acquire()
+            verdict = self._exempt.take()
         else:
             left, criticality, is_trusted = self._headers.read(environ, rule.criticality)
             key = self._caller(environ)
-            if rule.stream and self.streams is not None:
-                verdict = _stream(self.streams, criticality, rule.operation)
+            if rule.stream and self._streams is not None:
+                verdict = self._streams.take(
+                    criticality=criticality, deadline=left, operation=rule.operation
+                )
             else:
                 waited, is_late = self._queue_time.judge(environ, left, self.gate)
                 if left is not None:
@@ -313,24 +321,6 @@ class LoadSheddingMiddleware:
         return key if isinstance(key, str) else None
 
 
-def _stream(
-    streams: SemaphoreLimiter, criticality: Criticality | None, operation: str | None
-) -> Permit | Rejection:
-    verdict = streams.try_acquire(operation=operation)
-    if verdict:
-        return verdict
-    return Rejection(
-        verdict.gate,
-        Reason.STREAMS,
-        verdict.retry_after,
-        Criticality.CRITICAL if criticality is None else criticality,
-        verdict.limit,
-        verdict.in_flight,
-        operation=operation,
-        kind=verdict.kind,
-    )
-
-
 def _application(app: Any) -> WSGIApp:
     if not callable(app) or is_coroutine_function(app):
         msg = (
@@ -371,8 +361,3 @@ def _streams(max_streams: Any, rules: object, threads: int) -> int:
         msg = f"{text}, since a stream holds a thread, got {max_streams}"
         raise ValueError(msg)
     return max_streams
-
-
-def _limiter(parameter: str, limit: Any, name: str) -> SemaphoreLimiter:
-    check_count(parameter, limit)
-    return SemaphoreLimiter(limit, name=name)
