@@ -17,7 +17,9 @@ from gate_use import turns
 from sluicegate import (
     Criticality,
     Gate,
+    GradientLimiter,
     ManualClock,
+    Permit,
     Reason,
     Rejection,
     SemaphoreLimiter,
@@ -482,6 +484,38 @@ def test_a_gate_of_a_rule_that_could_not_be_asked_is_refused() -> None:
         LoadSheddingMiddleware(answer_ok, gate=gate, rules=rules)
     with pytest.raises(TypeError, match="needs a main gate"):
         LoadSheddingMiddleware(answer_ok, limit=SemaphoreLimiter(1), rules=rules)
+
+
+def test_so_is_one_that_a_function_finds() -> None:
+    gate = Gate()
+    for limit in (gate, SemaphoreLimiter(1)):
+        app = LoadSheddingMiddleware(
+            answer_ok, limit=limit, rules=lambda _: Rule("/", gate=gate, criticality=C.SHEDDABLE)
+        )
+        with pytest.warns(pytest.PytestUnraisableExceptionWarning, match="the gate of the rule"):
+            assert unraisable(partial(ask, app, scope_of()))[0] == 200
+
+
+def test_the_operation_of_a_rule_is_told_to_any_limiter() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.limiter = GradientLimiter()
+            self.permits: list[Permit] = []
+
+        def try_acquire(self, cost: int = 1, /) -> Permit | Rejection:
+            permit = self.limiter.try_acquire(cost)
+            assert isinstance(permit, Permit)
+            self.permits.append(permit)
+            return permit
+
+        def acquire(self, cost: int = 1, /) -> Any: ...
+
+    kept = Kept()
+    rules = [Rule("/report", operation="report")]
+    app = LoadSheddingMiddleware(answer_ok, limit=kept, rules=rules)
+    ask(app, scope_of("/report"))
+    ask(app, scope_of("/other"))
+    assert [permit.operation for permit in kept.permits] == ["report", None]
 
 
 @pytest.mark.parametrize("path", ["/a", "/a/", "//a", "/a\n", "/a//"])

@@ -136,9 +136,12 @@ def test_a_websocket_is_limited_before_it_is_accepted() -> None:
     scope = websocket()
     del scope["extensions"]
     assert play(limit, scope)[0]["type"] == "websocket.close"
+    # By its path, if it is never limited.
+    spared = limited(limit.bucket, app=limit.app, exempt=[f"WEBSOCKET {scope['path']}"])
+    assert play(spared, websocket()) == [{"type": "websocket.accept"}]
     assert play(limit, {**scope, "extensions": None})[0]["type"] == "websocket.close"
     # What is sent over an open one goes to the server directly.
-    assert senders == ["play.<locals>.send"] * 2
+    assert senders == ["play.<locals>.send"] * 3
 
 
 def test_a_websocket_is_denied_where_the_server_can() -> None:

@@ -133,15 +133,43 @@ def test_no_pattern(match: str) -> None:
         ({"max_lifetime": True}, TypeError, "max_lifetime must be a number of seconds"),
         ({"max_lifetime": 0}, ValueError, "max_lifetime must be a number of seconds"),
         ({"max_lifetime": float("nan")}, ValueError, "max_lifetime must be a number of seconds"),
-        ({"exempt": True, "stream": True}, ValueError, "exempt excludes stream and gate"),
-        ({"exempt": True, "gate": Gate(1)}, ValueError, "exempt excludes stream and gate"),
-        ({"stream": True, "gate": Gate(1)}, ValueError, "excludes gate"),
-        ({"match": "WEBSOCKET /a", "gate": Gate(1)}, ValueError, "a websocket, excludes gate"),
+        *(
+            ({"exempt": True, name: value}, ValueError, f"exempt excludes {name}, in the rule for")
+            for name, value in {
+                "stream": True,
+                "gate": Gate(1),
+                "operation": "probe",
+                "criticality": Criticality.SHEDDABLE,
+                "degrade": print,
+            }.items()
+        ),
+        ({"exempt": True, "max_lifetime": 1}, ValueError, "max_lifetime is for streams"),
+        ({"max_lifetime": 1}, ValueError, "it needs stream=True, or .* in the rule for '/a'"),
+        ({"match": "GET /a", "max_lifetime": 1}, ValueError, "max_lifetime is for streams"),
+        ({"stream": True, "gate": Gate(1)}, ValueError, "stream excludes gate, in the rule for"),
+        *(
+            ({"match": "WEBSOCKET /a", name: value}, ValueError, f"a websocket excludes {name}, in")
+            for name, value in {"gate": Gate(1), "exempt": True, "degrade": print}.items()
+        ),
     ],
 )
 def test_bad_rules(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         Rule(**{"match": "/a", **arguments})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"stream": True, "max_lifetime": 1},
+        {"match": "WEBSOCKET /a", "max_lifetime": 1, "criticality": Criticality.SHEDDABLE},
+        {"match": "WEBSOCKET /a", "stream": True, "operation": "chat"},
+        {"stream": True, "degrade": print, "operation": "x", "criticality": Criticality.CRITICAL},
+        {"gate": Gate(1), "degrade": print, "operation": "x", "criticality": Criticality.CRITICAL},
+    ],
+)
+def test_what_goes_together(arguments: dict[str, Any]) -> None:
+    assert Rule(**{"match": "/a", **arguments})
 
 
 @pytest.mark.parametrize("rules", ["/a", b"/a", 1, None, {"/a": 1}, ["/a"], [None], (Rule,)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from sluicegate import Gate, GradientLimiter, SemaphoreLimiter
 from sluicegate.classic import ClassicLimiter, Gradient2
 from sluicegate.wsgi import LoadSheddingMiddleware, Rule
+from wsgi_calls import call
 
 if TYPE_CHECKING:
     from sluicegate.wsgi import Environ, StartResponse
+
+GATE = Gate(2, max_waiting=0)
 
 
 def ok(environ: Environ, start_response: StartResponse) -> list[bytes]:
@@ -93,6 +97,12 @@ def test_one_thread_can_only_look_at_the_queue() -> None:
         ({"rules": 3}, TypeError, "rules must be"),
         ({"rules": ["/a"]}, TypeError, "rules must hold Rule"),
         ({"rules": "/a"}, TypeError, "rules must be"),
+        ({"rules": [Rule("WEBSOCKET /a")]}, ValueError, "'WEBSOCKET /a' holds for no request"),
+        (
+            {"gate": GATE, "rules": [Rule("/a", gate=GATE)]},
+            ValueError,
+            "the gate of the rule for '/a' must be another one",
+        ),
         ({"key": "user"}, TypeError, "key must be a callable"),
         ({"respond": 503}, TypeError, "respond must be a callable"),
         ({"degrade": 503}, TypeError, "degrade must be a callable"),
@@ -115,6 +125,25 @@ def test_one_thread_can_only_look_at_the_queue() -> None:
 def test_what_cannot_be_is_named(given: Any, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         LoadSheddingMiddleware(ok, **{"threads": 4, **given})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rules": lambda _: Rule("/", gate=GATE)}, "must be another one than the main one"),
+        ({"rules": lambda _: "/"}, "rules must return a Rule or None, got '/'"),
+        ({"key": lambda _: 3}, "key must return a string or None, got 3"),
+    ],
+)
+def test_what_a_function_says_that_cannot_be_is_reported(
+    options: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: reported.append(str(it.exc_value)))
+    middleware = LoadSheddingMiddleware(ok, threads=4, gate=GATE, **options)
+    assert call(middleware).status == 200
+    assert len(reported) == 1
+    assert words in reported[0]
 
 
 @pytest.mark.parametrize("name", ["key", "respond", "degrade", "on_reject", "rules"])

@@ -69,14 +69,19 @@ def limiter_of(gate: object, limit: object) -> Limiter:
     )
 
 
-def find_rule(rules: object) -> Callable[[Scope], Rule | None]:
-    """Return what finds the rule for a request.
+def find_rule(rules: object, limiter: object = None) -> Callable[[Scope], Rule | None]:
+    """Return what finds the rule for a request, at a limiter if one is given.
 
     Raises:
-        TypeError: If it is neither a sequence of rules nor callable.
+        TypeError: If it is neither a sequence of rules nor callable, or a rule has a gate which the
+            limiter cannot be asked together with.
+        ValueError: If that is the same one.
     """
     if callable(rules) and not isinstance(rules, type):
-        return _unfailing("rules", "a Rule", rules, Rule)
+        return _sound(rules, limiter)
+    if limiter is not None and isinstance(rules, Sequence):
+        for rule in rules:
+            check_gate(rule, limiter)
     find = finder(rules)
 
     def find_by_path(scope: Scope) -> Rule | None:
@@ -88,6 +93,24 @@ def find_rule(rules: object) -> Callable[[Scope], Rule | None]:
         return find(scope.get("method", "WEBSOCKET"), path)
 
     return find_by_path
+
+
+def _sound(
+    rules: Callable[[Scope], Rule | None], limiter: object
+) -> Callable[[Scope], Rule | None]:
+    find = _unfailing("rules", "a Rule", rules, Rule)
+
+    def find_sound(scope: Scope) -> Rule | None:
+        rule = find(scope)
+        if rule is not None and rule.gate is not None and limiter is not None:
+            try:
+                check_gate(rule, limiter)
+            except (TypeError, ValueError) as error:
+                _core.report(error, rules)
+                return None
+        return rule
+
+    return find_sound
 
 
 def key_of(key: Callable[[Scope], str | None] | None) -> Callable[[Scope], str | None] | None:
@@ -114,23 +137,22 @@ def _unfailing(
     return call
 
 
-def check_gates(rules: object, limiter: Limiter) -> None:
-    """Refuse rules whose gate could not be asked together with the main one.
+def check_gate(rule: object, limiter: object) -> None:
+    """Refuse a rule whose gate could not be asked together with the main one.
 
     Raises:
         TypeError: If there is no main gate.
         ValueError: If it is the same one.
     """
-    if not isinstance(rules, Sequence):
+    gate = rule.gate if isinstance(rule, Rule) else None
+    if gate is None or not isinstance(rule, Rule):
         return
-    for rule in rules:
-        gate = rule.gate if isinstance(rule, Rule) else None
-        if gate is not None and not isinstance(limiter, Gate):
-            msg = f"the gate of the rule for {rule.match!r} needs a main gate, got {limiter!r:.100}"
-            raise TypeError(msg)
-        if gate is not None and gate is limiter:
-            msg = f"the gate of the rule for {rule.match!r} must be another one than the main one"
-            raise ValueError(msg)
+    if not isinstance(limiter, Gate):
+        msg = f"the gate of the rule for {rule.match!r} needs a main gate, got {limiter!r:.100}"
+        raise TypeError(msg)
+    if gate is limiter:
+        msg = f"the gate of the rule for {rule.match!r} must be another one than the main one"
+        raise ValueError(msg)
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -121,7 +121,7 @@ class RateLimitMiddleware:
         self._take = bucket._take_from_quota  # noqa: SLF001
         self._key = key
         self._tokens = tokens
-        self._exempt = find_rule([Rule(match, exempt=True) for match in _matches(exempt)])
+        self._exempt = find_rule([Rule(match) for match in _matches(exempt)])
         self._respond = respond
         self._on_reject = on_reject
         self._headers = headers

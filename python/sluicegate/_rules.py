@@ -40,21 +40,24 @@ class Rule:
         criticality: How much it matters, if the client does not say that it matters less; `None`:
             CRITICAL.
         gate: A gate of its own, decided together with the main one: if either refuses, the other
-            has given nothing.
+            has given nothing. Not for streams and websockets.
         operation: What kind of work it is, for the estimates of time; `None`: the template of the
-            route, where the framework tells it.
+            route, where the framework tells it. Of a stream it is a name in its rejections.
         exempt: Whether it takes no permit, as probes do; at most `exempt_limit` of these run at
-            once.
+            once. It excludes all that follows and comes before. A websocket is never exempt.
         stream: Whether it is a long-lived answer, such as server-sent events or a long poll: it
             takes one of `max_streams` instead of a permit, and is no sample of latency.
-        max_lifetime: After how many seconds a stream or a websocket is ended, above 0; `None`:
+        max_lifetime: After how many seconds a stream or a websocket is ended, above 0; with
+            `stream=True`, or a match such as `"WEBSOCKET /a"`; `None`:
             never. One that has not begun to answer by then is refused. One that has announced more
             (`content-length`) than is sent by then ends with its connection, so that nobody takes
             it for whole.
-        degrade: What answers instead if it would be refused, as in the option of this name.
+        degrade: What answers instead if it would be refused, as in the option of this name. Not for
+            websockets.
 
     Raises:
-        ValueError: If `match` is no such pattern, or what is given excludes each other.
+        ValueError: If `match` is no such pattern, or what is given excludes each other or would do
+            nothing.
         TypeError: If an argument is of a wrong type.
     """
 
@@ -81,12 +84,35 @@ class Rule:
         check_callable("degrade", self.degrade)
         if self.max_lifetime is not None:
             check_seconds("max_lifetime", self.max_lifetime)
-        if self.exempt and (self.stream or self.gate is not None):
-            msg = f"exempt excludes stream and gate, in the rule for {self.match!r}"
+        self._check_what_goes_together()
+
+    def _check_what_goes_together(self) -> None:
+        """Refuse what would do nothing."""
+        is_websocket = self.is_for_websockets
+        if self.max_lifetime is not None and not (self.stream or is_websocket):
+            msg = (
+                "max_lifetime is for streams and websockets: it needs stream=True, or a match "
+                f"such as 'WEBSOCKET /a', in the rule for {self.match!r}"
+            )
             raise ValueError(msg)
-        if self.gate is not None and (self.stream or self.match.startswith("WEBSOCKET ")):
-            msg = f"stream, and a websocket, excludes gate, in the rule for {self.match!r}"
-            raise ValueError(msg)
+        excluded: dict[str, tuple[str, ...]] = {
+            "exempt": ("criticality", "gate", "operation", "stream", "degrade"),
+            "stream": ("gate",),
+            "a websocket": ("exempt", "gate", "degrade"),
+        }
+        given = {"exempt": self.exempt, "stream": self.stream, "a websocket": is_websocket}
+        for name, others in excluded.items():
+            # Not by equality: that of SHEDDABLE is the number 0.
+            values = [(other, getattr(self, other)) for other in others]
+            wrong = [other for other, value in values if not (value is None or value is False)]
+            if given[name] and wrong:
+                msg = f"{name} excludes {wrong[0]}, in the rule for {self.match!r}"
+                raise ValueError(msg)
+
+    @property
+    def is_for_websockets(self) -> bool:
+        """Whether it holds for websockets only."""
+        return self.match.startswith("WEBSOCKET ")
 
 
 class _Table(NamedTuple):

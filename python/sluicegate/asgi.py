@@ -29,7 +29,6 @@ from sluicegate._headers import Headers, criticality_of, deadline_of
 from sluicegate._options import (
     Hold,
     Options,
-    check_gates,
     check_options,
     find_rule,
     key_of,
@@ -147,11 +146,10 @@ class LoadSheddingMiddleware:
         check_options(options)
         self.app = app
         self.limiter = limiter_of(options.get("gate"), options.get("limit"))
-        check_gates(options.get("rules", ()), self.limiter)
         self.malformed_headers = 0
         self._gate = self.limiter if isinstance(self.limiter, Gate) else None
         rules = options.get("rules", ())
-        self._find_rule = find_rule(rules)
+        self._find_rule = find_rule(rules, self.limiter)
         # A callable may look at what only a request has.
         self._is_rule_hidden = callable(rules)
         self._key = key_of(options.get("key"))
@@ -319,8 +317,10 @@ class LoadSheddingMiddleware:
             with permit:
                 await self.app(scope, receive, send)
             return
-        is_named = rule is not None and rule.operation is not None
-        answer = Answer(permit, scope, send, self._hold, is_named)
+        operation = None if rule is None else rule.operation
+        if operation is not None and self._gate is None:
+            permit.operation = operation
+        answer = Answer(permit, scope, send, self._hold, operation is not None)
         try:
             if self._cancels and is_asyncio():
                 if watch is None:

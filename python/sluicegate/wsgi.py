@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sluicegate import _core
 from sluicegate._caps import Cap
@@ -12,6 +12,7 @@ from sluicegate._checks import check_callable, check_count
 from sluicegate._enums import Outcome, Reason
 from sluicegate._guard import is_coroutine_function
 from sluicegate._headers import Headers, deadline_of
+from sluicegate._options import check_gate, find_rule, key_of
 from sluicegate._queue_time import QueueTime
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
 from sluicegate._semaphore import SemaphoreLimiter
@@ -125,7 +126,8 @@ class LoadSheddingMiddleware:
             above 0 and at most 3600; `None`: 1, or 10 mean service times if that is longer.
 
     What `respond`, `degrade`, `on_reject`, `key` or a function as `rules` raises is reported by
-    `sys.unraisablehook`, and the request goes on as if it was not given; so it does if what
+    `sys.unraisablehook`, as is a result that cannot be, and the request goes on as if it was not
+    given; so it does if what
     `respond` or `degrade` returns fails before it has begun to answer.
 
     Raises:
@@ -170,12 +172,15 @@ class LoadSheddingMiddleware:
         _check_function("respond", respond)
         _check_function("degrade", degrade)
         _check_function("on_reject", on_reject)
-        self._key, self._respond, self._degrade = key, respond, degrade
+        self._key = key_of(cast("Any", key))
+        self._respond, self._degrade = respond, degrade
         self._on_reject = on_reject
         self._headers = HeaderReader(headers)
         self._queue_time = QueueTime(queue_time_header, max_queue_time)
-        self._find_rule = None if isinstance(rules, Sequence) else _function_of(rules)
-        self._rule_of = finder(rules if isinstance(rules, Sequence) else ())
+        table = rules if isinstance(rules, Sequence) else ()
+        self._rule_of = finder(table)
+        _check_table(table, gate)
+        function = None if isinstance(rules, Sequence) else _function_of(rules)
         streams = _streams(max_streams, rules, threads)
         check_count("exempt_limit", exempt_limit)
         check_count("degrade_limit", degrade_limit)
@@ -188,6 +193,7 @@ class LoadSheddingMiddleware:
             has_queue_time=queue_time_header is not None,
             name="wsgi",
         )
+        self._find_rule = None if function is None else find_rule(function, self.gate)
         name = self.gate.name
         self._streams = Cap(streams, "streams", self.gate, Reason.STREAMS) if streams else None
         self._exempt = Cap(exempt_limit, "exempt", self.gate)
@@ -222,7 +228,7 @@ class LoadSheddingMiddleware:
             verdict = self._exempt.take()
         else:
             left, criticality, is_trusted = self._headers.read(environ, rule.criticality)
-            key = self._caller(environ)
+            key = None if self._key is None else self._key(environ)
             if rule.stream and self._streams is not None:
                 verdict = self._streams.take(
                     criticality=criticality, deadline=left, operation=rule.operation
@@ -311,14 +317,10 @@ class LoadSheddingMiddleware:
 
     def _rule(self, environ: Environ) -> Rule | None:
         if self._find_rule is not None:
-            found: object = ask(self._find_rule, environ)
-            if isinstance(found, Rule):
+            found = self._find_rule(environ)
+            if found is not None:
                 return found
         return self._rule_of(environ.get("REQUEST_METHOD", "GET"), path_of(environ))
-
-    def _caller(self, environ: Environ) -> str | None:
-        key = None if self._key is None else ask(self._key, environ)
-        return key if isinstance(key, str) else None
 
 
 def _application(app: Any) -> WSGIApp:
@@ -345,6 +347,15 @@ def _function_of(rules: Any) -> Callable[[Environ], Rule | None]:
     _check_function("rules", rules)
     function: Callable[[Environ], Rule | None] = rules
     return function
+
+
+def _check_table(rules: Sequence[Rule], gate: object) -> None:
+    for rule in rules:
+        if rule.is_for_websockets:
+            msg = f"the rule for {rule.match!r} holds for no request: under WSGI are no websockets"
+            raise ValueError(msg)
+        if gate is not None:
+            check_gate(rule, gate)
 
 
 def _streams(max_streams: Any, rules: object, threads: int) -> int:
