@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from sluicegate import _attempts, _core
 from sluicegate._asgi_refusal import (
@@ -41,10 +42,14 @@ from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._streams import connected, has_answered_in, refuse_websocket
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
     from typing import Self, Unpack
 
     from sluicegate._limiter import Limiter
+
+    #: Calls what answers, with what is around it.
+    Through: TypeAlias = Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]
 
 __all__ = [
     "DEFAULT_EXEMPT",
@@ -172,6 +177,7 @@ class LoadSheddingMiddleware:
         if self._gate is not None and by_path is not None and not (self._key or self._cancels):
             telling = [*self._telling, b"expect"]
             self._entrance = Entrance(self._gate, by_path, telling, self._hold)
+        self._around: Callable[[Scope], Through | None] | None = None
         self._refuses_plainly = (self._respond, self._degrade, self._on_reject) == (None,) * 3
 
     def __repr__(self) -> str:
@@ -192,6 +198,10 @@ class LoadSheddingMiddleware:
         self._entrance = None
         self._find_rule = lambda scope: find({**scope, "root_path": root_path})
 
+    def refuse_through(self, around: Callable[[Scope], Through | None]) -> None:
+        """Answer refusals over HTTP through what that finds for the scope of each, if anything."""
+        self._around = around
+
     def is_exempt(self, method: str, path: str) -> bool:
         """Return whether such requests take no permit."""
         if self._is_rule_hidden:
@@ -211,7 +221,11 @@ class LoadSheddingMiddleware:
                     begun.fail(error, scope)
                     raise
                 begun.end(scope)
-            elif type(begun) is Rejection and self._refuses_plainly:
+            elif (
+                type(begun) is Rejection
+                and self._refuses_plainly
+                and (self._around is None or self._around(scope) is None)
+            ):
                 status, headers, body = refusal(begun)
                 body = b"" if scope["method"] == "HEAD" else body
                 # A fresh list: middleware outside of this one may add to the headers.
@@ -379,6 +393,21 @@ class LoadSheddingMiddleware:
             tell(self._on_reject, scope, rejection)
             await refuse_websocket(refusal(rejection), scope, receive, send)
             return
+        through = None if self._around is None else self._around(scope)
+        if through is None:
+            await self._answer(rejection, scope, receive, send, rule)
+        else:
+            answer = partial(self._answer, rejection, rule=rule)
+            await through(answer, scope, receive, send)
+
+    async def _answer(
+        self,
+        rejection: Rejection,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        rule: Rule | None,
+    ) -> None:
         degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
         if degrade is not None and (permit := self.degraded.try_acquire()):
             with permit:

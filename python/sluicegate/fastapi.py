@@ -21,6 +21,8 @@ try:
     from starlette.responses import Response
     from starlette.routing import BaseRoute, Host, Mount
     from starlette.websockets import WebSocket, WebSocketState
+
+    from sluicegate._fastapi_cors import Cors
 except ImportError as error:
     raise ImportError(
         'sluicegate.fastapi needs FastAPI: pip install "sluicegate[fastapi]"'
@@ -75,7 +77,8 @@ def protect(app: AppT, **options: Unpack[Options]) -> AppT:
     `app = protect(FastAPI())` stays a FastAPI application, so that `fastapi run` and
     `uvicorn module:app` serve it protected. Refusals are decided outside of every middleware, also
     of what is added later; see `LoadSheddingMiddleware` for what is refused and how long a permit
-    is held.
+    is held. They have the headers for scripts of other origins all the same, if `app` has a
+    `CORSMiddleware` of Starlette.
 
     A `Rejected` that is raised anywhere below is answered with the same 503 or 429, and a
     `TimedOut` or `QueueClosed` with 503, unless the application has a handler of its own for it.
@@ -117,8 +120,10 @@ def protect(app: AppT, **options: Unpack[Options]) -> AppT:
     # gets a class of its own; to shed only in its middleware stack would cost 4 µs
     # more, which FastAPI spends before it gets there.
     app.__class__ = _shedding_class(kind, app, shedding)
+    cors = Cors(app)
+    shedding.refuse_through(cors)
     app.state.sluicegate = shedding
-    app.build_middleware_stack = _answer_rejected(app)  # type: ignore[method-assign]
+    app.build_middleware_stack = _answer_rejected(app, cors)  # type: ignore[method-assign]
     if isinstance(app, FastAPI):
         app.openapi = _document(app.openapi, shedding.is_exempt)  # type: ignore[method-assign]
     return app
@@ -146,12 +151,12 @@ def _call(kind: type[AppT], app: AppT) -> ASGIApp:
     return call
 
 
-def _answer_rejected(app: Starlette) -> Callable[[], ASGIApp]:
+def _answer_rejected(app: Starlette, cors: Cors) -> Callable[[], ASGIApp]:
     build = app.build_middleware_stack
 
     def build_middleware_stack() -> ASGIApp:
         _handle_rejected(app)
-        outermost = Middleware(_RejectedMiddleware, handlers=app.exception_handlers)
+        outermost = Middleware(_RejectedMiddleware, handlers=app.exception_handlers, cors=cors)
         app.user_middleware.insert(0, outermost)
         try:
             return build()
@@ -203,9 +208,10 @@ async def _answer(connection: Request | WebSocket, error: Exception) -> Response
 class _RejectedMiddleware:
     """Answer a `Rejected` that other middleware raises, where no exception handler works."""
 
-    def __init__(self, app: ASGIApp, handlers: Mapping[Any, ExceptionHandler]) -> None:
+    def __init__(self, app: ASGIApp, handlers: Mapping[Any, ExceptionHandler], cors: Cors) -> None:
         self.app = app
         self._handlers = handlers
+        self._cors = cors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -232,7 +238,11 @@ class _RejectedMiddleware:
                 response = await run_in_threadpool(handler, request, error)
                 if inspect.isawaitable(response):
                     response = await response
-            await response(scope, receive, send)
+            through = self._cors(scope)
+            if through is None:
+                await response(scope, receive, send)
+            else:
+                await through(response, scope, receive, send)
 
 
 def _document(
