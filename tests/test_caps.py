@@ -114,7 +114,7 @@ def test_who_is_refused_is_counted_and_told_in_the_log(
     assert gate.snapshot().admitted == 0
     clock.advance(6)
     asked.ask(path, 0)
-    lines = [record for record in caplog.records if record.name == "sluicegate.gate"]
+    lines = [record for record in caplog.records if f"'api {name}'" in record.getMessage()]
     assert [line.levelname for line in lines] == ["WARNING", "INFO"]
     assert re.match(
         f"gate 'api {name}' began rejecting: reason=limit .* in_flight=1 limit=1.0",

@@ -3,25 +3,100 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sluicegate import _core
 from sluicegate._checks import check_callable
-from sluicegate._refusal import problem
+from sluicegate._refusal import problem, refusal
+from sluicegate._streams import refuse_websocket
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
     from sluicegate._core import Rejection
+    from sluicegate._limiter import Limiter
     from sluicegate._refusal import Refusal
+    from sluicegate._rules import Rule
 
 Respond: TypeAlias = "Callable[[Scope, Rejection], ASGIApp | Awaitable[ASGIApp | None] | None]"
+Through: TypeAlias = "Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]"
+"""Calls what answers, with what is around it."""
 Pair: TypeAlias = tuple[bytes, bytes]
 
 _NAME: Final = itemgetter(0)
 _CONNECTION_CLOSE: Final[Pair] = (b"connection", b"close")
+
+
+class Refuser:
+    """Answers who is refused, as the options of the middleware have it.
+
+    Attributes:
+        around: Finds for a scope what an answer over HTTP has to go through, if anything.
+
+    """
+
+    def __init__(
+        self,
+        respond: Respond | None,
+        degrade: Respond | None,
+        degraded: Limiter,
+        on_reject: Callable[[Scope, Rejection], object] | None,
+    ) -> None:
+        self.around: Callable[[Scope], Through | None] | None = None
+        self._respond = respond
+        self._degrade = degrade
+        self._degraded = degraded
+        self._on_reject = on_reject
+        self._has_options = (respond, degrade, on_reject) != (None, None, None)
+
+    def is_plain(self, scope: Scope) -> bool:
+        """Return whether it is answered as usual over HTTP, and nobody is told."""
+        return not self._has_options and (self.around is None or self.around(scope) is None)
+
+    async def refuse(
+        self,
+        rejection: Rejection,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        rule: Rule | None,
+    ) -> None:
+        """Answer by what is cheaper, or refuse."""
+        if scope["type"] == "websocket":
+            tell(self._on_reject, scope, rejection)
+            await refuse_websocket(refusal(rejection), scope, receive, send)
+            return
+        through = None if self.around is None else self.around(scope)
+        if through is None:
+            await self._answer(rejection, scope, receive, send, rule)
+        else:
+            await through(partial(self._answer, rejection, rule=rule), scope, receive, send)
+
+    async def _answer(
+        self,
+        rejection: Rejection,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        rule: Rule | None,
+    ) -> None:
+        degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
+        if degrade is not None and (permit := self._degraded.try_acquire()):
+            with permit:
+                app = await answer_of(degrade, scope, rejection)
+                if app is not None and await has_answered(app, scope, receive, send):
+                    return
+        tell(self._on_reject, scope, rejection)
+        if self._respond is not None:
+            app = await answer_of(self._respond, scope, rejection)
+            pairs = ending(scope)
+            sending = adding(pairs, send) if pairs else send
+            if app is not None and await has_answered(app, scope, receive, sending):
+                return
+        await send_refusal(refusal(rejection), scope, send)
 
 
 def problem_details(_scope: Scope, rejection: Rejection) -> ASGIApp:

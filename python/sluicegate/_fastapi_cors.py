@@ -9,8 +9,8 @@ from starlette.middleware.cors import CORSMiddleware
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from sluicegate._asgi_refusal import Through
     from sluicegate._asgi_types import ASGIApp, Receive, Scope, Send
-    from sluicegate.asgi import Through
 
 _ANSWER: Final = "sluicegate.answer"
 

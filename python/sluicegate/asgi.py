@@ -5,19 +5,10 @@ from __future__ import annotations
 import copy
 import logging
 from contextlib import nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sluicegate import _attempts, _core
-from sluicegate._asgi_refusal import (
-    adding,
-    answer_of,
-    ending,
-    has_answered,
-    problem_details,
-    send_refusal,
-    tell,
-)
+from sluicegate._asgi_refusal import Refuser, problem_details
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 from sluicegate._caps import Cap
 from sluicegate._client_ip import client_ip
@@ -39,17 +30,15 @@ from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate._refusal import refusal
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, whole_paths
 from sluicegate._semaphore import SemaphoreLimiter
-from sluicegate._streams import connected, has_answered_in, refuse_websocket
+from sluicegate._streams import connected, has_answered_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Self, Unpack
 
+    from sluicegate._asgi_refusal import Through
     from sluicegate._limiter import Limiter
-
-    #: Calls what answers, with what is around it.
-    Through: TypeAlias = Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]
 
 __all__ = [
     "DEFAULT_EXEMPT",
@@ -169,16 +158,15 @@ class LoadSheddingMiddleware:
         self.streams, self.exempt = self._streams.gate, self._exempt.gate
         name = getattr(self.limiter, "name", "")
         self.degraded = SemaphoreLimiter(options.get("degrade_limit", 16), name=f"{name} degraded")
-        self._respond = options.get("respond")
-        self._degrade = options.get("degrade")
-        self._on_reject = options.get("on_reject")
+        self._refuser = Refuser(
+            options.get("respond"), options.get("degrade"), self.degraded, options.get("on_reject")
+        )
+        self._refuse = self._refuser.refuse
         by_path = None if callable(rules) else whole_paths(rules)
         self._entrance: Entrance | None = None
         if self._gate is not None and by_path is not None and not (self._key or self._cancels):
             telling = [*self._telling, b"expect"]
             self._entrance = Entrance(self._gate, by_path, telling, self._hold)
-        self._around: Callable[[Scope], Through | None] | None = None
-        self._refuses_plainly = (self._respond, self._degrade, self._on_reject) == (None,) * 3
 
     def __repr__(self) -> str:
         return (
@@ -200,7 +188,7 @@ class LoadSheddingMiddleware:
 
     def refuse_through(self, around: Callable[[Scope], Through | None]) -> None:
         """Answer refusals over HTTP through what that finds for the scope of each, if anything."""
-        self._around = around
+        self._refuser.around = around
 
     def is_exempt(self, method: str, path: str) -> bool:
         """Return whether such requests take no permit."""
@@ -221,11 +209,7 @@ class LoadSheddingMiddleware:
                     begun.fail(error, scope)
                     raise
                 begun.end(scope)
-            elif (
-                type(begun) is Rejection
-                and self._refuses_plainly
-                and (self._around is None or self._around(scope) is None)
-            ):
+            elif type(begun) is Rejection and self._refuser.is_plain(scope):
                 status, headers, body = refusal(begun)
                 body = b"" if scope["method"] == "HEAD" else body
                 # A fresh list: middleware outside of this one may add to the headers.
@@ -380,48 +364,6 @@ class LoadSheddingMiddleware:
             # The application has heard of the connection.
             heard = connected if scope["type"] == "websocket" else receive
             await self._refuse(late, scope, heard, send, rule)
-
-    async def _refuse(
-        self,
-        rejection: Rejection,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        rule: Rule | None,
-    ) -> None:
-        if scope["type"] == "websocket":
-            tell(self._on_reject, scope, rejection)
-            await refuse_websocket(refusal(rejection), scope, receive, send)
-            return
-        through = None if self._around is None else self._around(scope)
-        if through is None:
-            await self._answer(rejection, scope, receive, send, rule)
-        else:
-            answer = partial(self._answer, rejection, rule=rule)
-            await through(answer, scope, receive, send)
-
-    async def _answer(
-        self,
-        rejection: Rejection,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        rule: Rule | None,
-    ) -> None:
-        degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
-        if degrade is not None and (permit := self.degraded.try_acquire()):
-            with permit:
-                app = await answer_of(degrade, scope, rejection)
-                if app is not None and await has_answered(app, scope, receive, send):
-                    return
-        tell(self._on_reject, scope, rejection)
-        if self._respond is not None:
-            app = await answer_of(self._respond, scope, rejection)
-            pairs = ending(scope)
-            sending = adding(pairs, send) if pairs else send
-            if app is not None and await has_answered(app, scope, receive, sending):
-                return
-        await send_refusal(refusal(rejection), scope, send)
 
 
 def _is_without_body(scope: Scope) -> bool:
