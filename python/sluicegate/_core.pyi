@@ -307,6 +307,10 @@ class Answer:
         is_named: bool,
         /,
     ) -> Self: ...
+    @property
+    def has_body(self) -> bool:
+        """Whether the client may still have to send a body, as far as the entrance has looked."""
+
     def send(self, message: MutableMapping[str, Any], /) -> Awaitable[None]:
         """Take note of a message, and send it on."""
 
@@ -315,6 +319,9 @@ class Answer:
 
     def fail(self, exception: BaseException, scope: MutableMapping[str, Any], /) -> None:
         """Give the permit back; what the exception says is the outcome."""
+
+    def ignore(self, scope: MutableMapping[str, Any], /) -> None:
+        """Give the permit back; what was done says nothing of how loaded anybody is."""
 
 @final
 class Acquire(Permit, Coroutine[Any, Any, Permit]):

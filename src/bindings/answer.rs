@@ -57,6 +57,9 @@ pub(crate) struct Answer {
     hold: Hold,
     /// Whether a rule has said what kind of work it is.
     is_named: bool,
+    /// Whether the client may still have to send a body, as far as the entrance has looked.
+    #[pyo3(get)]
+    has_body: bool,
     /// 0 until one is sent. Relaxed, both: one task sends.
     status: AtomicU16,
     is_over: AtomicBool,
@@ -71,8 +74,14 @@ const GATEWAY_TIMEOUT: u16 = 504;
 
 impl Answer {
     /// Of a permit that nobody else sees.
-    pub(crate) fn of(permit: Permit, scope: Py<PyAny>, send: Py<PyAny>, hold: Hold) -> Self {
-        Self::with(Held::Own(permit), scope, send, hold, false)
+    pub(crate) fn of(
+        permit: Permit,
+        scope: Py<PyAny>,
+        send: Py<PyAny>,
+        hold: Hold,
+        has_body: bool,
+    ) -> Self {
+        Self { has_body, ..Self::with(Held::Own(permit), scope, send, hold, false) }
     }
 
     fn with(permit: Held, scope: Py<PyAny>, send: Py<PyAny>, hold: Hold, is_named: bool) -> Self {
@@ -82,6 +91,7 @@ impl Answer {
             send,
             hold,
             is_named,
+            has_body: false,
             status: AtomicU16::new(0),
             is_over: AtomicBool::new(false),
         }
@@ -232,6 +242,16 @@ impl Answer {
         }
         let named = self.name(exception.py(), Some(scope));
         self.permit.get().exit(exception.py(), exception).and(named)
+    }
+
+    /// Give the permit back; what was done says nothing of how loaded anybody is.
+    #[pyo3(signature = (scope, /))]
+    fn ignore(&self, scope: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !self.is_first() {
+            return Ok(());
+        }
+        let named = self.name(scope.py(), Some(scope));
+        self.permit.get().end_with(scope.py(), Outcome::Ignored).and(named)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
