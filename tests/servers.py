@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
+from starlette.middleware.base import BaseHTTPMiddleware
 
-from sluicegate import KeyedTokenBucket, SemaphoreLimiter
+from sluicegate import Gate, KeyedTokenBucket, SemaphoreLimiter
 from sluicegate.asgi import LoadSheddingMiddleware, RateLimitMiddleware, Rule
 from sluicegate.fastapi import protect
 
@@ -24,7 +26,10 @@ class Report:
 
     def __init__(self) -> None:
         self.limiter = SemaphoreLimiter(4)
+        self.gate = Gate(1, max_wait=60, name="logged")
         self.arrived = 0
+        self.over = 0
+        self.begun = 0
         self.running = 0
         self.peak = 0
         self.freed_after: float | None = None
@@ -33,7 +38,10 @@ class Report:
     def __call__(self) -> dict[str, Any]:
         return {
             "in_flight": self.limiter.in_flight,
+            "waiting": self.gate.waiting,
             "arrived": self.arrived,
+            "over": self.over,
+            "begun": self.begun,
             "running": self.running,
             "peak": self.peak,
             "freed_after": self.freed_after,
@@ -48,8 +56,10 @@ class Report:
 
 def arrivals(app: ASGIApp) -> ASGIApp:
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-        report.arrived += scope["type"] == "http" and scope["path"] == "/work"
+        counts = scope["type"] == "http" and scope["path"] == "/work"
+        report.arrived += counts
         await app(scope, receive, send)
+        report.over += counts
 
     return counted
 
@@ -59,9 +69,10 @@ api = FastAPI()
 api.get("/metrics")(report)
 
 
-@api.get("/work")
+@api.api_route("/work", methods=["GET", "POST"])
 async def work(clients: int) -> None:
     """Works until that many clients have come, wherever they are by then."""
+    report.begun += 1
     report.running += 1
     report.peak = max(report.peak, report.running)
     try:
@@ -87,7 +98,29 @@ async def stream() -> StreamingResponse:
     return StreamingResponse(chunks())
 
 
+@api.get("/stall")
+async def stall(port: int) -> None:
+    """Stops the event loop until it is told to go on, and for half a second at least."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        time.sleep(0.5)  # noqa: ASYNC251 (that is the fault to be survived)
+        connection.recv(1)
+
+
 app = arrivals(LoadSheddingMiddleware(api, limit=report.limiter))
+stalling = arrivals(
+    LoadSheddingMiddleware(api, limit=SemaphoreLimiter(64), rules=[Rule("/stall", exempt=True)])
+)
+
+
+class Logging(BaseHTTPMiddleware):
+    """Does nothing, as most of its kind do."""
+
+    async def dispatch(self, request: Request, call_next: Any) -> Any:
+        """Goes on."""
+        return await call_next(request)
+
+
+logged = arrivals(Logging(LoadSheddingMiddleware(api, gate=report.gate)))
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,6 +137,9 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
+
+# What stops on the way is given up soon.
+bounded = LoadSheddingMiddleware(echo, limit=SemaphoreLimiter(1), body_timeout=0.2)
 
 _full = SemaphoreLimiter(1)
 _permit = _full.try_acquire()

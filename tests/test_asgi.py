@@ -367,6 +367,13 @@ def test_a_limit_out_of_range_is_named(limit: float) -> None:
         ({"hold": "body"}, ValueError, "hold must be 'work', 'response' or 'headers', got 'body'"),
         ({"hold": []}, ValueError, "hold must be 'work'"),
         ({"cancel_on_disconnect": 1}, TypeError, "cancel_on_disconnect must be True or False"),
+        (
+            {"body_timeout": 0},
+            ValueError,
+            "body_timeout must be a number of seconds above 0",
+        ),
+        ({"body_timeout": math.inf}, ValueError, "body_timeout must be a number of seconds"),
+        ({"body_timeout": "30"}, TypeError, "or None, got '30'"),
         ({"max_streams": 0}, ValueError, "max_streams must be an integer from 1 to 1e9, got 0"),
         ({"max_streams": 1.0}, TypeError, "max_streams must be an integer"),
         ({"exempt_limit": True}, TypeError, "exempt_limit must be an integer"),

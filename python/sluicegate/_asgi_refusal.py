@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -27,6 +28,8 @@ Through: TypeAlias = "Callable[[ASGIApp, Scope, Receive, Send], Awaitable[None]]
 Pair: TypeAlias = tuple[bytes, bytes]
 
 _NAME: Final = itemgetter(0)
+# As nginx writes it into its log.
+_CLIENT_LEFT: Final = 499
 _CONNECTION_CLOSE: Final[Pair] = (b"connection", b"close")
 
 
@@ -118,6 +121,16 @@ async def send_refusal(
     pairs = [*headers, *more, *ending(scope)]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+async def answer_nobody(send: Send) -> None:
+    """End the request of a client that has left, before it was begun."""
+    # Servers drop it. It is for middleware outside of this one that cannot do without an answer,
+    # such as those made with Starlette's BaseHTTPMiddleware.
+    pairs = [(b"content-length", b"0")]
+    with suppress(OSError):
+        await send({"type": "http.response.start", "status": _CLIENT_LEFT, "headers": pairs})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def ending(scope: Scope) -> tuple[Pair, ...]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from sluicegate._asgi_types import is_last
 from sluicegate._enums import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
     from sluicegate._core import Acquire, Permit
 
 T = TypeVar("T")
+
+# Of a server it takes two, and through four of Starlette's BaseHTTPMiddleware twelve.
+_TURNS_OF_A_READ: Final = 12
 
 
 def is_asyncio() -> bool:
@@ -62,31 +65,53 @@ class ClientWatch:
         self._watching: asyncio.Task[Any] | None = None
         self._has_interrupted = False
 
-    async def wait_for(self, wish: Acquire) -> Permit | None:
+    async def wait_for(self, wish: Acquire, is_late: Callable[[], bool]) -> Permit | None:
         """Wait in line; `None` if the client has left.
+
+        Args:
+            wish: What waits.
+            is_late: Whether the event loop has stood still just now.
 
         Raises:
             Rejected: If it is not admitted.
         """
+        is_known = self._is_complete
         permit = await self._interruptibly(wish)
         if permit is None:
             return None
         try:
-            if not self._is_complete:
-                # What the application asks for first anyway. A server that knows that the client
-                # has left says so at once: one turn for the read, and one for what comes of it.
-                self._listen()
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
+            # Of whom all has come the watch would know; unless what it has to tell waits too.
+            if is_known and not is_late():
+                return permit
+            if await self.is_there():
+                return permit
         except BaseException:
             permit.release(Outcome.IGNORED)
             raise
-        if self.has_left:
-            permit.release(Outcome.IGNORED)
-            return None
-        return permit
+        permit.release(Outcome.IGNORED)
+        return None
 
-    async def run(self, app: ASGIApp, scope: Scope, send: Send) -> None:
+    async def is_there(self) -> bool:
+        """Return whether the client is still there, as far as the server knows by now."""
+        # A server reads in one turn of the loop what was sent, in the next one that nothing
+        # follows, and in the third one it closes the connection.
+        await _turns(3)
+        # One message is what the application asks for first anyway. Who has left is told at once
+        # by some servers, and by others after the message that completes the body.
+        turns = _TURNS_OF_A_READ
+        for _ in range(2):
+            reading, taken = self._listen(), 0
+            while self._reading is reading and taken < turns:
+                await _turns(1)
+                taken += 1
+            if self.has_left:
+                return False
+            if not self._is_complete or self._reading is not None or self._error is not None:
+                break
+            turns = taken + 1
+        return True
+
+    async def run(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, and cancel it when the client leaves."""
 
         def sending(message: Message) -> Awaitable[None]:
@@ -95,7 +120,7 @@ class ClientWatch:
                 self._watching = None
             return send(message)
 
-        await self._interruptibly(app(scope, self.receive, sending))
+        await self._interruptibly(app(scope, receive, sending))
 
     async def receive(self) -> Message:
         """Return the next message, as the server's own `receive()` does."""
@@ -164,3 +189,8 @@ class ClientWatch:
         self._is_complete = not message.get("more_body", False)
         if self._is_complete and self._watching is not None:
             self._listen()
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

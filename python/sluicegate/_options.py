@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from sluicegate import _core
-from sluicegate._checks import check_callable, check_count, check_is_not_async, check_kind
+from sluicegate._checks import (
+    check_callable,
+    check_count,
+    check_is_not_async,
+    check_kind,
+    check_seconds,
+)
 from sluicegate._gate import Gate
 from sluicegate._headers import Headers
 from sluicegate._rules import Rule, finder
@@ -36,6 +42,7 @@ class Options(TypedDict, total=False):
     headers: Headers
     hold: Hold
     cancel_on_disconnect: bool
+    body_timeout: float | None
     max_streams: int
     exempt_limit: int
     respond: Respond | None
@@ -174,6 +181,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise ValueError(msg)
     cancels = options.get("cancel_on_disconnect", False)
     check_kind("cancel_on_disconnect", "True or False", cancels, bool)
+    if options.get("body_timeout") is not None:
+        check_seconds("body_timeout", options["body_timeout"])
     for name in ("max_streams", "exempt_limit", "degrade_limit"):
         check_count(name, options.get(name, 1))
     for name in ("key", "respond", "degrade", "on_reject"):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 from contextlib import nullcontext
+from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from sluicegate import _attempts, _core
-from sluicegate._asgi_refusal import Refuser, problem_details
+from sluicegate._asgi_body import is_without_body
+from sluicegate._asgi_refusal import Refuser, answer_nobody, problem_details
+from sluicegate._asgi_run import Runner
 from sluicegate._asgi_types import ASGIApp, Message, Receive, Scope, Send
 from sluicegate._caps import Cap
 from sluicegate._client_ip import client_ip
@@ -60,6 +63,8 @@ _log = logging.getLogger("sluicegate.asgi")
 
 _START: Final = "http.response.start"
 _BODY: Final = "http.response.body"
+# As that of nginx.
+_BODY_TIMEOUT: Final = 60.0
 _NO_TERMS: Final = nullcontext()
 
 
@@ -75,7 +80,9 @@ class LoadSheddingMiddleware:
       of whatever its handler does: see `sluicegate.context`. A handler whose deadline has passed,
       or whose client has left, before it starts is never started.
     - While a request waits its client is watched, if its body is complete: who leaves, leaves the
-      line. A running handler is cancelled only with `cancel_on_disconnect`.
+      line. After the event loop has stood still, whoever is admitted at once is looked at too.
+      Middleware outside of this one sees a 499 for who has left. A running handler is cancelled
+      only with `cancel_on_disconnect`.
     - A permit is held until `app` has returned or failed, background tasks included. Timed is the
       work until the last byte of the answer, under the name of the route where the framework tells
       it (FastAPI, Litestar). A status below 400 counts as SUCCESS, 504 and `TimeoutError` as
@@ -88,8 +95,9 @@ class LoadSheddingMiddleware:
       whatever else comes pass untouched.
     - Where no asyncio event loop runs nobody waits: who finds no room is refused. Nor is anybody
       cancelled there, or a stream ended.
-    - A permit is held while a handler waits for a body. Where clients may send as slowly as they
-      like, put a proxy in front that buffers requests, or set its time-out for bodies.
+    - A permit is held while a handler waits for a body, but not for longer than `body_timeout` for
+      each part of it. Where clients may send as slowly as they like, put a proxy in front that
+      buffers requests.
 
     Args:
         app: The ASGI application to protect.
@@ -108,6 +116,11 @@ class LoadSheddingMiddleware:
         cancel_on_disconnect: Whether a handler is cancelled when its client leaves before the
             answer is complete. A thread cannot be cancelled: of a handler that is no coroutine
             function the permit is given back while its thread goes on, so leave it off for those.
+        body_timeout: For how many seconds a handler waits for the next part of a body. Then the
+            client counts as gone: the handler is told `http.disconnect`, what it sends is dropped,
+            the client is answered 408 if it has not been answered yet, and the connection is
+            closed; the outcome is IGNORED. `None`: for ever. The default is that of nginx, between
+            two reads, where uvicorn has none. Streams and websockets are not bounded by it.
         max_streams: How many websockets and streams may be open at once, from 1 to 1e9.
         exempt_limit: How many exempt requests may run at once, from 1 to 1e9.
         respond: What answers a refusal, from the scope and the rejection: an ASGI application such
@@ -150,7 +163,8 @@ class LoadSheddingMiddleware:
         self._headers = options.get("headers") or Headers()
         self._telling = self._headers.names() | _attempts.FIRST.keys()
         self._hold: Hold = options.get("hold", "work")
-        self._cancels = options.get("cancel_on_disconnect", False)
+        cancels = options.get("cancel_on_disconnect", False)
+        self._runner = Runner(options.get("body_timeout", _BODY_TIMEOUT), cancels=cancels)
         self._streams = Cap(
             options.get("max_streams", 1000), "streams", self.limiter, Reason.STREAMS
         )
@@ -164,7 +178,7 @@ class LoadSheddingMiddleware:
         self._refuse = self._refuser.refuse
         by_path = None if callable(rules) else whole_paths(rules)
         self._entrance: Entrance | None = None
-        if self._gate is not None and by_path is not None and not (self._key or self._cancels):
+        if self._gate is not None and by_path is not None and not (self._key or cancels):
             telling = [*self._telling, b"expect"]
             self._entrance = Entrance(self._gate, by_path, telling, self._hold)
 
@@ -203,6 +217,10 @@ class LoadSheddingMiddleware:
         begun = None if self._entrance is None else self._entrance.begin(scope, send)
         if begun is not None:
             if type(begun) is Answer:
+                has_body = begun.has_body
+                if has_body or monotonic() > self._runner.heartbeat.is_well_until:
+                    await self._runner.run(self.app, begun, scope, receive, send, has_body=has_body)
+                    return
                 try:
                     await self.app(scope, receive, begun.send)
                 except BaseException as error:
@@ -288,15 +306,16 @@ class LoadSheddingMiddleware:
     async def _wait(
         self, wish: Acquire, scope: Scope, receive: Receive, send: Send, rule: Rule | None
     ) -> None:
-        watch = ClientWatch(receive, is_without_body=_is_without_body(scope))
+        watch = ClientWatch(receive, is_without_body=is_without_body(scope))
         try:
             try:
-                permit = await watch.wait_for(wish)
+                permit = await watch.wait_for(wish, self._runner.is_late)
             except Rejected as error:
                 await self._refuse(error.rejection, scope, watch.receive, send, rule)
                 return
-            # Else nobody is there any more who could be answered.
-            if permit is not None:
+            if permit is None:
+                await answer_nobody(send)
+            else:
                 await self._run(permit, scope, watch.receive, send, rule, watch)
         finally:
             watch.close()
@@ -319,20 +338,8 @@ class LoadSheddingMiddleware:
         if operation is not None and self._gate is None:
             permit.operation = operation
         answer = Answer(permit, scope, send, self._hold, operation is not None)
-        try:
-            if self._cancels and is_asyncio():
-                if watch is None:
-                    watch = ClientWatch(receive, is_without_body=_is_without_body(scope))
-                try:
-                    await watch.run(self.app, scope, answer.send)
-                finally:
-                    watch.close()
-            else:
-                await self.app(scope, receive, answer.send)
-        except BaseException as error:
-            answer.fail(error, scope)
-            raise
-        answer.end(scope)
+        has_body = not is_without_body(scope)
+        await self._runner.run(self.app, answer, scope, receive, send, watch, has_body=has_body)
 
     async def _run_exempt(self, scope: Scope, receive: Receive, send: Send) -> None:
         permit = self._exempt.take()
@@ -364,16 +371,3 @@ class LoadSheddingMiddleware:
             # The application has heard of the connection.
             heard = connected if scope["type"] == "websocket" else receive
             await self._refuse(late, scope, heard, send, rule)
-
-
-def _is_without_body(scope: Scope) -> bool:
-    """Return whether the client has nothing more to send, as far as its headers tell."""
-    if not scope["http_version"].startswith("1"):
-        # There the end of the headers may be the end of the request, and no header says so.
-        return scope["method"] in {"GET", "HEAD", "DELETE", "OPTIONS"} and not any(
-            name == b"content-length" and value != b"0" for name, value in scope["headers"]
-        )
-    return not any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-        for name, value in scope["headers"]
-    )
