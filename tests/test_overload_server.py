@@ -41,6 +41,8 @@ HERE = Path(__file__).parent
 PATIENCE = 2.0
 # Alone on two cores it is up to 0.12, since the clients are one of the two.
 TOO_BUSY = 0.15
+# Who leaves as he is begun is begun: a server hears of it one turn of its loop later.
+TURN = 0.1
 
 
 class Server(NamedTuple):
@@ -278,7 +280,7 @@ async def stand_still(server: Server) -> Stall:
     staller.close()
     begun = {int(number): at for number, at in report["begun"].items()}
     left = [one for one in attempts if one.status is None]
-    for_nobody = sum(begun.get(one.number, 0.0) > one.ended for one in left)
+    for_nobody = sum(begun.get(one.number, 0.0) > one.ended + TURN for one in left)
     later = statuses([one for one in attempts if one.sent >= end + 1.0])
     say(
         f"\nstall: {len(left)} clients gave up, {for_nobody} of their requests began after that;"
@@ -301,12 +303,8 @@ def test_a_second_after_a_stall_answers_are_in_time_again(stalled: tuple[Stall, 
         assert figures.later[200] > figures.capacity
 
 
-def test_after_a_stall_few_are_served_who_have_left(stalled: tuple[Stall, Share]) -> None:
-    figures, share = stalled
-    with share.excusing():
-        assert figures.begun_for_nobody <= 0.1 * figures.left
-
-
-@pytest.mark.xfail(reason="what finds room at once is begun before its client is looked at")
 def test_after_a_stall_nobody_is_served_who_has_left(stalled: tuple[Stall, Share]) -> None:
-    assert stalled[0].begun_for_nobody == 0
+    figures, share = stalled
+    assert figures.begun_for_nobody <= 0.1 * figures.left
+    with share.excusing():
+        assert figures.begun_for_nobody == 0
