@@ -192,6 +192,8 @@ class Bench:
             for _ in range(rounds):
                 random.shuffle(cases)
                 for case in cases:
+                    # Else the loop stands still all the time, as none should.
+                    await asyncio.sleep(0)
                     await case.measure()
                 gc.collect()
         finally:
