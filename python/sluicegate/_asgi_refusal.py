@@ -86,17 +86,17 @@ class Refuser:
         send: Send,
         rule: Rule | None,
     ) -> None:
+        pairs = ending(scope)
+        sending = adding(pairs, send) if pairs else send
         degrade = self._degrade if rule is None or rule.degrade is None else rule.degrade
         if degrade is not None and (permit := self._degraded.try_acquire()):
             with permit:
                 app = await answer_of(degrade, scope, rejection)
-                if app is not None and await has_answered(app, scope, receive, send):
+                if app is not None and await has_answered(app, scope, receive, sending):
                     return
         tell(self._on_reject, scope, rejection)
         if self._respond is not None:
             app = await answer_of(self._respond, scope, rejection)
-            pairs = ending(scope)
-            sending = adding(pairs, send) if pairs else send
             if app is not None and await has_answered(app, scope, receive, sending):
                 return
         await send_refusal(refusal(rejection), scope, send)

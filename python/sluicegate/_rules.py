@@ -51,7 +51,8 @@ class Rule:
             `stream=True`, or a match such as `"WEBSOCKET /a"`; `None`:
             never. One that has not begun to answer by then is refused. One that has announced more
             (`content-length`) than is sent by then ends with its connection, so that nobody takes
-            it for whole.
+            it for whole. What its handler does in a task of its own, as in Quart and Django,
+            goes on.
         degrade: What answers instead if it would be refused, as in the option of this name. Not for
             websockets.
 

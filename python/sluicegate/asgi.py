@@ -115,7 +115,9 @@ class LoadSheddingMiddleware:
             server) or `"headers"`. With the last two, the limit does not bound the work any more.
         cancel_on_disconnect: Whether a handler is cancelled when its client leaves before the
             answer is complete. A thread cannot be cancelled: of a handler that is no coroutine
-            function the permit is given back while its thread goes on, so leave it off for those.
+            function the permit is given back while its thread goes on, so leave it off for those;
+            and for Quart and Django, whose handlers are tasks that go on as well unless their
+            framework cancels them, which it does when a client leaves.
         body_timeout: For how many seconds a handler waits for the next part of a body. Then the
             client counts as gone: the handler is told `http.disconnect`, what it sends is dropped,
             the client is answered 408 if it has not been answered yet, and the connection is

@@ -15,6 +15,8 @@ from conformance.server import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from conformance.http2 import Http2Connection
+
 
 class Answer(NamedTuple):
     status: int
@@ -115,13 +117,17 @@ class Site:
         self.address = address
         self._orders: Connection | None = None
         self._names = 0
-        self._open: list[Connection] = []
+        self._open: list[Connection | Http2Connection] = []
 
     def connect(self) -> Connection:
         """Open a connection, which is closed after the test at the latest."""
         connection = Connection(self.address)
-        self._open.append(connection)
+        self.closes(connection)
         return connection
+
+    def closes(self, connection: Connection | Http2Connection) -> None:
+        """Take over what is to be closed after the test."""
+        self._open.append(connection)
 
     def name(self) -> str:
         """Make a name for a request."""

@@ -89,6 +89,25 @@ def test_who_expects_100_continue_gets_it(site: Site) -> None:
     assert connection.get("/echo").status == 200
 
 
+def test_idle_connections_take_no_place(site: Site) -> None:
+    idle = [site.connect() for _ in range(50)]
+    for connection in idle:
+        answer = connection.get("/echo", "x-gate: gate")
+        assert answer.status == 200
+        assert answer.keeps_the_connection
+        site.until(in_flight=0)
+    held = [site.hold("x-gate: gate") for _ in range(LIMIT)]
+    assert site.state()["in_flight"] == LIMIT
+    for connection in idle[:LIMIT]:
+        assert is_refused(connection.get("/echo", "x-gate: gate"))
+    for connection, name in held:
+        site.release(name)
+        assert connection.read().body == b"held"
+    site.until(in_flight=0)
+    for connection in idle:
+        assert connection.get("/metrics").status == 200
+
+
 # -- refused ----------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LIMIT = 2
 # Longer than a test may take: what is never told to end does not outlive its test by much.
 LONGEST = 60.0
+# Of a stream: a test waits for its end.
+LIFETIME = 0.25
 WHAT_FAILS = "SLUICEGATE_CONFORMANCE_FAILS"
 
 #: Set outside of the middleware, read by the handlers.
@@ -35,6 +37,7 @@ class Report:
 
     def __init__(self) -> None:
         self.limiter = SemaphoreLimiter(LIMIT)
+        self.gate = Gate(LIMIT, name="gate", max_waiting=0)
         self.line = Gate(1, name="line", max_waiting=4, max_wait=30.0)
         self.tasks: dict[str, asyncio.Task[Any]] = {}
         self.raised: dict[str, Exception] = {}
@@ -46,7 +49,15 @@ class Report:
 
     @property
     def in_flight(self) -> int:
-        return self.limiter.in_flight + self.line.in_flight
+        return self.limiter.in_flight + self.gate.in_flight + self.line.in_flight
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many permits were given back, by outcome."""
+        counts: Counter[str] = Counter()
+        for limiter in (self.limiter, self.gate, self.line):
+            counts.update({o.name: n for o, n in limiter.snapshot().outcomes.items()})
+        return counts
 
     def __call__(self, name: str = "") -> dict[str, Any]:
         return {
@@ -54,6 +65,7 @@ class Report:
             "waiting": self.line.waiting,
             "running": len(self.running),
             "websockets": self.websockets,
+            "outcomes": self.outcomes,
             **self.facts.get(name, {}),
         }
 
@@ -65,11 +77,14 @@ class Report:
 
     @asynccontextmanager
     async def working(self, name: str) -> AsyncIterator[None]:
-        """Note how long a handler works, and how many were in flight at its end."""
+        """Note how long a handler works, what ends it, and how many were in flight at its end."""
         self.started(name)
         self.running.append(name)
         try:
             yield
+        except BaseException as error:
+            self.facts[name]["ended_by"] = type(error).__name__
+            raise
         finally:
             self.running.remove(name)
             self.facts[name]["in_flight_at_end"] = self.in_flight
