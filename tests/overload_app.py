@@ -7,6 +7,7 @@ processor is not what limits it.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -66,5 +67,6 @@ async def metrics() -> dict[str, Any]:
         "begun": begun,
         "rejected": rejected,
         "gate": str(gate.snapshot()),
+        "pid": os.getpid(),
         "processor": time.process_time(),
     }

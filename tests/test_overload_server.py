@@ -1,4 +1,4 @@
-"""Real overload: a FastAPI application behind uvicorn, and clients that do not wait for it.
+"""Real overload: a FastAPI application behind a server, and clients that do not wait for it.
 
 What is asserted are counts and ratios of one run; `pytest -s` prints them. Goodput is what was
 answered 200 within the patience of an attempt, a second, by the capacity that the same server
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import pytest
 
-pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn_worker")
 
 from overload_clients import Address, Attempt, Clients, capacity, load
 
@@ -45,27 +45,38 @@ TOO_BUSY = 0.15
 TURN = 0.1
 
 
+UVICORN = ["uvicorn", "--no-access-log", "--timeout-keep-alive=60", "--fd={fd}"]
+GUNICORN = [
+    "gunicorn",
+    "--worker-class=uvicorn_worker.UvicornWorker",
+    "--keep-alive=60",
+    "--no-control-socket",
+    "--bind=fd://{fd}",
+]
+
+
 class Server(NamedTuple):
     address: Address
+    #: Of the process in which the application runs.
     pid: int
 
 
 @contextmanager
-def served(log: Path) -> Iterator[Server]:
+def served(command: list[str], log: Path) -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:
-        command = [sys.executable, "-m", "uvicorn", "overload_app:app", "--app-dir", str(HERE)]
-        options = ["--no-access-log", "--timeout-keep-alive", "60"]
+        filled = [part.format(fd=listener.fileno()) for part in command]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*command, *options, "--fd", str(listener.fileno())],
+                [sys.executable, "-m", *filled, "overload_app:app"],
                 pass_fds=[listener.fileno()],
+                cwd=HERE,
                 stdout=output,
                 stderr=output,
                 env={k: v for k, v in os.environ.items() if not k.startswith("SLUICEGATE_")},
             )
         address: Address = listener.getsockname()
     try:
-        yield Server(address, process.pid)
+        yield Server(address, asyncio.run(told(address))["pid"])
         assert process.poll() is None, log.read_text()
         assert "Traceback" not in log.read_text(), log.read_text()
     finally:
@@ -79,7 +90,7 @@ def served(log: Path) -> Iterator[Server]:
 
 @pytest.fixture(name="server", scope="module")
 def a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(tmp_path_factory.mktemp("overload") / "log") as server:
+    with served(UVICORN, tmp_path_factory.mktemp("overload") / "log") as server:
         yield server
 
 
@@ -165,8 +176,8 @@ async def until_it_answers(clients: Clients) -> None:
             await asyncio.sleep(0.05)
 
 
-async def told(server: Server) -> dict[str, Any]:
-    patient = Clients(server.address, 30.0)
+async def told(address: Address) -> dict[str, Any]:
+    patient = Clients(address, 30.0)
     report: dict[str, Any] = json.loads(await patient.body("/metrics"))
     patient.close()
     return report
@@ -190,7 +201,7 @@ async def overload(server: Server, times: int) -> Figures:
     start = time.monotonic() + settling
     async with Probes(server) as probes:
         attempts = await load(clients, times * known, settling + seconds)
-    report = await told(server)
+    report = await told(server.address)
     clients.close()
     answers = [one for one in attempts if one.is_answer()]
     counted = [one for one in answers if start <= one.ended < start + seconds]
@@ -230,7 +241,7 @@ async def storm(server: Server) -> tuple[Counter[int | None], Counter[int | None
             load(clients, 0.5 * known, seconds, seed=2),
             load(prefetches, 12 * known, seconds, "x-criticality: sheddable\r\n"),
         )
-    report = await told(server)
+    report = await told(server.address)
     clients.close()
     prefetches.close()
     of_users, of_others, of_probes = map(statuses, (users, others, probes.attempts))
@@ -275,7 +286,7 @@ async def stand_still(server: Server) -> Stall:
     assert (await staller.get("/stall?seconds=3")).is_answer()
     end = time.monotonic()
     attempts = await under_load
-    report = await told(server)
+    report = await told(server.address)
     clients.close()
     staller.close()
     begun = {int(number): at for number, at in report["begun"].items()}
@@ -289,9 +300,14 @@ async def stand_still(server: Server) -> Stall:
     return Stall(known, statuses(attempts), later, len(left), for_nobody)
 
 
-@pytest.fixture(name="stalled", scope="module")
-def a_server_that_has_stood_still(server: Server) -> tuple[Stall, Share]:
-    return play(server, stand_still(server))
+@pytest.fixture(
+    name="stalled", scope="module", params=[UVICORN, GUNICORN], ids=["uvicorn", "gunicorn"]
+)
+def a_server_that_has_stood_still(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Stall, Share]]:
+    with served(request.param, tmp_path_factory.mktemp("stall") / "log") as server:
+        yield play(server, stand_still(server))
 
 
 def test_a_second_after_a_stall_answers_are_in_time_again(stalled: tuple[Stall, Share]) -> None:
