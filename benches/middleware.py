@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI
 from interleaved import Bench, Target
+from peers import (
+    HAS_CONCURRENCY_LIMITER,
+    by_concurrency_limiter,
+    by_slowapi,
+    fill,
+    resource_of,
+)
 from starlette.requests import HTTPConnection  # noqa: TC002 (FastAPI looks at it)
 
 from sluicegate import Gate, KeyedTokenBucket
@@ -43,7 +50,6 @@ SCOPE: dict[str, Any] = {
         (b"user-agent", b"bench"),
         (b"accept", b"*/*"),
     ],
-    "state": {},
 }
 PROXIED = {
     **SCOPE,
@@ -75,14 +81,16 @@ def measured(
     status: int | None,
     target: Target | None = None,
     scope: dict[str, Any] = SCOPE,
+    prepare: Callable[[], None] = lambda: None,
 ) -> None:
     """Add a case that sends requests to *app*, which answers them with *status* or not at all."""
 
     async def run(times: int) -> None:
+        prepare()
         await check(app, status)
         for _ in repeat(None, times):
-            # A request has a scope of its own, into which frameworks write.
-            await app(scope.copy(), receive, send)
+            # A request has a scope and a state of its own, into which frameworks write.
+            await app({**scope, "state": {}}, receive, send)
 
     # Its own code, so that the interpreter specialises it for this app alone.
     run.__code__ = run.__code__.replace()
@@ -96,7 +104,7 @@ async def check(app: ASGIApp, expected: int | None) -> None:
         nonlocal status
         status = message.get("status", status)
 
-    await app(SCOPE.copy(), receive, note)
+    await app({**SCOPE, "state": {}}, receive, note)
     if status != expected:
         raise RuntimeError(f"expected {expected}, got {status}")
 
@@ -236,6 +244,25 @@ measured(routes, "+ a dependency that does nothing", fast(no_dependency), 200)
 measured(routes, "+ quota(…), admitted", fast(quota(plenty, key=client_ip())), 200)
 measured(routes, "+ guard(…), admitted", fast(guard(gate)), 200)
 measured(routes, "+ the same gate in a dependency with yield", fast(yielding), 200)
+measured(routes, "+ slowapi, admitted", by_slowapi("/hello", "1000000000/hour"), 200)
+if HAS_CONCURRENCY_LIMITER:
+    plain = by_concurrency_limiter("/hello", resource_of(LIMIT), 5)
+    measured(routes, "+ fastapi-concurrency-limiter, admitted", plain, 200)
+
+over_quota = by_slowapi("/hello", "1/hour")
+asyncio.run(check(over_quota, 200))
+closed = bench.group("FastAPI, one async route that is full, or its quota spent", times=250)
+measured(closed, "FastAPI that is not", bare, 200)
+measured(closed, "+ protect(app), refused", protect(fast(), limit=full), 503)
+measured(closed, "+ guard(…), refused", protect(fast(guard(full)), limit=LIMIT), 503)
+measured(closed, "+ quota(…), refused", protect(fast(quota(spent, key=client_ip()))), 429)
+measured(closed, "+ slowapi, refused", over_quota, 429)
+if HAS_CONCURRENCY_LIMITER:
+    # Who finds no room waits for as long as it says: here for one turn of the event loop.
+    busy = resource_of(1)
+    after_a_turn = by_concurrency_limiter("/hello", busy, 0)
+    name = "+ fastapi-concurrency-limiter, refused"
+    measured(closed, name, after_a_turn, 503, prepare=lambda: fill(busy))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,16 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from interleaved import Case, Group, Target, conditions, print_aligned
+from peers import (
+    HAS_CONCURRENCY_LIMITER,
+    by_concurrency_limiter,
+    by_slowapi,
+    fill,
+    resource_of,
+)
 
-from sluicegate import Gate
-from sluicegate.asgi import LoadSheddingMiddleware
+from sluicegate import Gate, KeyedTokenBucket
+from sluicegate.asgi import LoadSheddingMiddleware, RateLimitMiddleware, client_ip
 from sluicegate.fastapi import protect
 
 if TYPE_CHECKING:
@@ -77,6 +84,17 @@ refused = LoadSheddingMiddleware(hello, gate=full())
 fast = api()
 fast_admitted = protect(api())
 fast_refused = protect(api(), gate=full())
+plenty, spent = KeyedTokenBucket(1e9, burst=1e9), KeyedTokenBucket(1, per=1e6, burst=1)
+quota_admitted = RateLimitMiddleware(api(), bucket=plenty, key=client_ip())
+quota_refused = RateLimitMiddleware(api(), bucket=spent, key=client_ip())
+slowapi_admitted = by_slowapi("/", "1000000000/hour")
+slowapi_refused = by_slowapi("/", "1/hour")
+if HAS_CONCURRENCY_LIMITER:
+    limiter_admitted = by_concurrency_limiter("/", resource_of(1_000), 5)
+    busy = resource_of(1)
+    fill(busy)
+    # Who finds no room waits for as long as it says: here for one turn of the event loop.
+    limiter_refused = by_concurrency_limiter("/", busy, 0)
 
 SERVED: dict[str, list[tuple[str, str, list[str], Target | None]]] = {
     "pure ASGI": [
@@ -91,8 +109,17 @@ SERVED: dict[str, list[tuple[str, str, list[str], Target | None]]] = {
         ("FastAPI", "fast", [], None),
         ("+ protect(app), admitted", "fast_admitted", [], ADMITTED),
         ("+ protect(app), refused", "fast_refused", [], None),
+        ("+ RateLimitMiddleware(app), admitted", "quota_admitted", [], None),
+        ("+ RateLimitMiddleware(app), refused", "quota_refused", [], None),
+        ("+ slowapi, admitted", "slowapi_admitted", [], None),
+        ("+ slowapi, refused", "slowapi_refused", [], None),
     ],
 }
+if HAS_CONCURRENCY_LIMITER:
+    SERVED["FastAPI, one async route"] += [
+        ("+ fastapi-concurrency-limiter, admitted", "limiter_admitted", [], None),
+        ("+ fastapi-concurrency-limiter, refused", "limiter_refused", [], None),
+    ]
 
 
 class Server:
