@@ -123,8 +123,11 @@ async def send_refusal(
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-async def answer_nobody(send: Send) -> None:
+async def answer_nobody(scope: Scope, send: Send) -> None:
     """End the request of a client that has left, before it was begun."""
+    # Over HTTP/2 Hypercorn would have it wait for ever to be sent.
+    if not scope["http_version"].startswith("1"):
+        return
     # Servers drop it. It is for middleware outside of this one that cannot do without an answer,
     # such as those made with Starlette's BaseHTTPMiddleware.
     pairs = [(b"content-length", b"0")]

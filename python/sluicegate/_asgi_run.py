@@ -74,7 +74,7 @@ class Runner:
                 receive = own.receive
             if own is not None and is_late and not await own.is_there():
                 answer.ignore(scope)
-                await answer_nobody(send)
+                await answer_nobody(scope, send)
                 return
             sending: Send = answer.send
             if has_body and self._body_timeout is not None:

@@ -316,7 +316,7 @@ class LoadSheddingMiddleware:
                 await self._refuse(error.rejection, scope, watch.receive, send, rule)
                 return
             if permit is None:
-                await answer_nobody(send)
+                await answer_nobody(scope, send)
             else:
                 await self._run(permit, scope, watch.receive, send, rule, watch)
         finally:
