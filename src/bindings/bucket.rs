@@ -96,7 +96,7 @@ impl TokenBucket {
         delivered
     }
 
-    /// Let nobody take for so many seconds.
+    /// Let nobody take for so many seconds, as whoever is called asks for by `Retry-After`.
     #[pyo3(signature = (seconds, /))]
     fn pause(&self, py: Python<'_>, seconds: &Bound<'_, PyAny>) -> PyResult<()> {
         const RANGE: &str = "a number of seconds from 0 to 3600";
