@@ -185,6 +185,11 @@ TEXTS: list[tuple[str, dict[str, Any], str]] = [
         "retry budget 'api' rejected CRITICAL work: budget (2 of 2.9 retries)",
     ),
     (
+        "deadline",
+        {"kind": "destination", "time_left": 0.25, "retry_after": 4.0},
+        "destination 'api' rejected CRITICAL work: deadline (0.250 s left); retry after 4.0 s",
+    ),
+    (
         "limit",
         {"limit": float("inf")},
         "gate 'api' rejected CRITICAL work: limit (0 in flight, limit inf)",

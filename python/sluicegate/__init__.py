@@ -17,6 +17,7 @@ from sluicegate._bucket import (
 from sluicegate._classify import Classify
 from sluicegate._clock import Clock, ManualClock
 from sluicegate._core import Acquire, Deadline, Permit, Rejection, RetryPermit, Take, __version__
+from sluicegate._destination import Destination, DestinationSnapshot
 from sluicegate._enums import Criticality, Outcome, Reason
 from sluicegate._errors import (
     DeadlineExceeded,
@@ -52,6 +53,8 @@ __all__ = [
     "Criticality",
     "Deadline",
     "DeadlineExceeded",
+    "Destination",
+    "DestinationSnapshot",
     "Gate",
     "GateSnapshot",
     "GradientLimiter",

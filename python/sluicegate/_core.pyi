@@ -22,6 +22,7 @@ __all__ = [
     "AdaptiveThrottle",
     "Algorithm",
     "Answer",
+    "Backoff",
     "BaseLimiter",
     "ClassicLimiter",
     "CoDelQueue",
@@ -134,7 +135,10 @@ class Rejection:
     ) -> Self: ...
     @property
     def kind(self) -> str:
-        """What rejected: "gate", "limiter", "queue", "bucket", "throttle" or "retry budget"."""
+        """What rejected.
+
+        "gate", "limiter", "queue", "bucket", "throttle", "retry budget" or "destination".
+        """
 
     @property
     def gate(self) -> str:
@@ -1252,6 +1256,14 @@ class RetryPermit:
     def __bool__(self) -> Literal[True]: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exc: object) -> None: ...
+
+@final
+class Backoff:
+    """For how long to wait before a retry."""
+
+    def __new__(cls, first: float, /) -> Self: ...
+    def after(self, attempts: int, /) -> float:
+        """Draw the wait after so many attempts, in seconds."""
 
 @disjoint_base
 class RetryBudget:

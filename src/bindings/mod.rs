@@ -11,6 +11,7 @@
 
 mod acquire;
 mod answer;
+mod backoff;
 mod bucket;
 mod classic;
 mod clock;
@@ -61,8 +62,8 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::{
-        acquire, answer, bucket, classic, clock, codel, deadline, default_clock, entrance, exit,
-        fork, gate, gradient, interpreters, keyed_bucket, limiter, permit, pressure, queue,
+        acquire, answer, backoff, bucket, classic, clock, codel, deadline, default_clock, entrance,
+        exit, fork, gate, gradient, interpreters, keyed_bucket, limiter, permit, pressure, queue,
         rejection, retry_budget, retry_permit, scope, semaphore, simulate, throttle,
         token_retry_budget,
     };
@@ -74,6 +75,7 @@ mod _core {
         interpreters::refuse_all_but_the_main()?;
         module.add_class::<acquire::Acquire>()?;
         module.add_class::<answer::Answer>()?;
+        module.add_class::<backoff::Backoff>()?;
         module.add_class::<bucket::TokenBucket>()?;
         module.add_class::<classic::Algorithm>()?;
         module.add_class::<classic::ClassicLimiter>()?;

@@ -19,11 +19,19 @@ pub(crate) enum Kind {
     Bucket,
     Throttle,
     RetryBudget,
+    Destination,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Gate, Self::Limiter, Self::Queue, Self::Bucket, Self::Throttle, Self::RetryBudget];
+    const ALL: [Self; 7] = [
+        Self::Gate,
+        Self::Limiter,
+        Self::Queue,
+        Self::Bucket,
+        Self::Throttle,
+        Self::RetryBudget,
+        Self::Destination,
+    ];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -33,6 +41,7 @@ impl Kind {
             Self::Bucket => "bucket",
             Self::Throttle => "throttle",
             Self::RetryBudget => "retry budget",
+            Self::Destination => "destination",
         }
     }
 }
@@ -138,7 +147,7 @@ impl Rejection {
         Ok(Self::new(kind, gate, refusal).with_operation(operation))
     }
 
-    /// What rejected: "gate", "limiter", "queue", "bucket", "throttle" or "retry budget".
+    /// What rejected.
     #[getter]
     fn kind(&self) -> &'static str {
         self.kind.as_str()

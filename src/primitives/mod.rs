@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod backoff;
 mod bucket;
 mod classic;
 mod codel;
@@ -47,6 +48,7 @@ mod waits_at_semaphore;
 mod wakes;
 mod window;
 
+pub use backoff::Backoff;
 pub use bucket::{BucketSnapshot, Taking, TokenAsk, TokenBucket};
 pub use classic::ClassicLimiter;
 pub use codel::Codel;
