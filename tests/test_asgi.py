@@ -422,3 +422,31 @@ def test_importing_it_imports_no_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "app"])
+def test_what_is_no_application_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="app must be an ASGI application, got"):
+        LoadSheddingMiddleware(wrong)
+
+
+def test_headers_that_are_iterated_once_are_there_for_the_application() -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.extend(scope["headers"])
+        await answer_ok(scope, receive, send)
+
+    pairs = [(b"host", b"test"), (b"x-criticality", b"SHEDDABLE")]
+    play(LoadSheddingMiddleware(app, limit=2), request(headers=iter(pairs)))
+    assert seen == pairs
+
+
+@pytest.mark.parametrize("option", ["respond", "degrade"])
+def test_what_answers_nothing_has_not_answered(option: str, full: SemaphoreLimiter) -> None:
+    async def silent(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        pass
+
+    options: dict[str, Any] = {option: lambda _scope, _rejection: silent}
+    sent = play(LoadSheddingMiddleware(must_not_run, limit=full, **options), request())
+    assert [message.get("status") for message in sent] == [503, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -382,4 +382,88 @@ def test_streams_read_for_as_long_as_they_like() -> None:
         assert await client.answer() == 200
         assert len(app.read) == 3
 
+    run_in_virtual_time(main)
+
+
+@pytest.mark.parametrize("where", ["exempt", "degrade", "respond", "own limiter"])
+def test_bodies_stop_for_nobody(where: str) -> None:
+    class Own:
+        held = 0
+
+        def __enter__(self) -> Self:
+            Own.held += 1
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            Own.held -= 1
+
+        def try_acquire(self, _cost: int = 1, /) -> Any:
+            return self
+
+        acquire = try_acquire
+
+    async def main(loop: VirtualLoop) -> None:
+        app, gate = Reading(), Gate(1, max_waiting=0)
+        options: dict[str, Any] = {"gate": gate, "body_timeout": 5}
+        if where == "exempt":
+            options["rules"] = [Rule("/upload", exempt=True)]
+        elif where == "own limiter":
+            options = {"limit": Own(), "body_timeout": 5}
+        else:
+            options[where] = lambda _scope, _rejection: app
+        middleware = LoadSheddingMiddleware(app, **options)
+        with gate.try_acquire():
+            client = slow(middleware, upload(), 0)
+            assert await client.answer() == 408
+        assert loop.time() == pytest.approx(5)
+        assert client.sent == GONE
+        assert_idle(gate, middleware.exempt, middleware.degraded)
+        assert Own.held == 0
+
+    run_in_virtual_time(main)
+
+
+def test_who_gives_up_and_asks_again_waits_for_the_same_part() -> None:
+    polls: list[float] = []
+
+    async def app(_scope: Scope, receive: Receive, _send: Send) -> None:
+        while True:
+            try:
+                message = await asyncio.wait_for(receive(), 2)
+            except TimeoutError:
+                polls.append(asyncio.get_running_loop().time())
+                continue
+            if message["type"] == "http.disconnect":
+                return
+
+    async def main(loop: VirtualLoop) -> None:
+        gate = Gate(1)
+        client = slow(LoadSheddingMiddleware(app, gate=gate, body_timeout=5), upload(), 0)
+        assert await client.answer() == 408
+        assert polls == [pytest.approx(2), pytest.approx(4)]
+        assert loop.time() == pytest.approx(5)
+        assert_idle(gate)
+
+    run_in_virtual_time(main)
+
+
+def test_what_comes_while_the_loop_stands_still_is_in_time() -> None:
+    class Coming(Client):
+        async def receive(self) -> Message:
+            await come.wait()
+            return await super().receive()
+
+    async def main(loop: VirtualLoop) -> None:
+        gate, app = Gate(1), Reading()
+        middleware = LoadSheddingMiddleware(app, gate=gate, body_timeout=5)
+        client = Coming(middleware, upload(), [b"whole"])
+        await turns()
+        loop.seconds += 20
+        # In the same turn in which the time is over.
+        loop.call_soon(come.set)
+        assert await client.answer() == 200
+        assert [message["body"] for message in app.read] == [b"whole"]
+        assert_idle(gate)
+
+    come = asyncio.Event()
     run_in_virtual_time(main)

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sluicegate import SemaphoreLimiter
+from asgi_client import Client, scope_of
+from gate_use import turns
+from sluicegate import Gate, Outcome, SemaphoreLimiter
 from sluicegate.asgi import LoadSheddingMiddleware
+from sluicegate.testing import assert_idle
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -291,3 +294,53 @@ def test_random_cancellations_and_exceptions_lose_and_invent_no_permit(scale: fl
     assert limiter.in_flight == 0
     assert sum(ended.values()) == waves * wave
     assert min(ended.values()) > waves * wave // 50, ended
+
+
+@pytest.mark.parametrize("hold", ["work", "response"])
+@pytest.mark.parametrize("way", ["returns", "cancelled"])
+def test_an_answer_that_is_cut_off_is_no_sample(hold: Any, way: str) -> None:
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def main() -> None:
+        gate = Gate(1)
+        cancels = way == "cancelled"
+        middleware = LoadSheddingMiddleware(app, gate=gate, hold=hold, cancel_on_disconnect=cancels)
+        client = Client(middleware, scope_of())
+        await turns()
+        client.leave()
+        assert await client.answer() == 200
+        assert gate.snapshot().outcomes == {Outcome.IGNORED: 1}
+        assert_idle(gate)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "parts", "outcome"),
+    [
+        ([], [b"whole"], Outcome.SUCCESS),
+        ([], [b"", b""], Outcome.SUCCESS),
+        ([], [], Outcome.IGNORED),
+        # Of these the first byte is what is waited for, and its client leaves when it likes.
+        ([(b"content-type", b"text/event-stream")], [], Outcome.SUCCESS),
+    ],
+)
+def test_a_whole_answer_is_a_sample(
+    headers: list[tuple[bytes, bytes]], parts: list[bytes], outcome: Outcome
+) -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, part in enumerate(parts, 1):
+            more = number < len(parts)
+            await send({"type": "http.response.body", "body": part, "more_body": more})
+
+    async def main() -> None:
+        gate = Gate(1)
+        await Client(LoadSheddingMiddleware(app, gate=gate), scope_of()).task
+        assert gate.snapshot().outcomes == {outcome: 1}
+
+    asyncio.run(main())

@@ -356,3 +356,28 @@ def test_it_keeps_no_loop_alive() -> None:
     on_a_loop(main)
     gc.collect()
     assert loops[0]() is None
+
+
+def test_a_loop_that_is_well_says_nothing_about_another() -> None:
+    async def serve(app: LoadSheddingMiddleware, path: str) -> None:
+        assert await Client(app, scope_of(path)).answer() == 200
+
+    work = Working()
+    app = LoadSheddingMiddleware(work, gate=Gate(4))
+    mine, other = VirtualLoop(), VirtualLoop()
+    try:
+        mine.run_until_complete(serve(app, "/mine"))
+        other.run_until_complete(serve(app, "/other"))
+        mine.run_until_complete(asyncio.sleep(0.05))
+        stall(mine)
+        other.seconds = mine.seconds
+        other.run_until_complete(serve(app, "/other"))
+
+        async def late() -> None:
+            assert await Leaving(app, scope_of("/late")).answer() == 499
+
+        mine.run_until_complete(late())
+        assert "/late" not in work.begun
+    finally:
+        mine.close()
+        other.close()

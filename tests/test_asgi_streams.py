@@ -310,3 +310,55 @@ def test_a_dry_run_refuses_no_streams_and_no_probes() -> None:
         assert [await client.answer() for client in clients] == [200] * 4
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_who_does_not_read_is_ended_as_well(kind: str) -> None:
+    class Deaf(Socket if kind == "websocket" else Client):  # type: ignore[misc]
+        """Of a server that waits for its client to take what was sent."""
+
+        async def send(self, message: Message) -> None:
+            if len(self.sent) > 1:
+                await asyncio.Event().wait()
+            await super().send(message)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            while True:
+                await send({"type": "websocket.send", "text": "more"})
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"more", "more_body": True})
+
+    async def main(loop: VirtualLoop) -> None:
+        path = "WEBSOCKET /a" if kind == "websocket" else "/a"
+        rule = Rule(path, stream=kind == "http", max_lifetime=5)
+        middleware = LoadSheddingMiddleware(app, gate=Gate(1), rules=[rule])
+        client = Deaf(middleware, websocket("/a") if kind == "websocket" else scope_of("/a"))
+        await client.task
+        assert loop.time() == pytest.approx(6)
+        assert_idle(middleware.streams)
+
+    run_in_virtual_time(main)
+
+
+def test_a_last_part_that_did_not_get_through_ends_nothing() -> None:
+    class Slow(Client):
+        async def send(self, message: Message) -> None:
+            if message.get("body") == b"last":
+                await asyncio.Event().wait()
+            await super().send(message)
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"last"})
+
+    async def main(_loop: VirtualLoop) -> None:
+        rule = Rule("/a", stream=True, max_lifetime=5)
+        client = Slow(LoadSheddingMiddleware(app, gate=Gate(1), rules=[rule]), scope_of("/a"))
+        assert await client.answer() == 200
+        assert client.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+    run_in_virtual_time(main)

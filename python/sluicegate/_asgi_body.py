@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _REQUEST_TIMEOUT: Final = 408
 _EMPTY: Final = (b"content-length", b"0")
 _CLOSE: Final = (b"connection", b"close")
+# Who looks so late looks again, for as long: in seconds.
+_GRACE: Final = 0.05
 
 
 def is_before_2(scope: Scope) -> bool:
@@ -57,6 +59,7 @@ class BoundedBody:
         "_scope",
         "_seconds",
         "_send",
+        "_waiting_since",
         "has_stopped",
     )
 
@@ -68,6 +71,8 @@ class BoundedBody:
         self._send = send
         self._is_complete = False
         self._has_begun = False
+        # Since when the application waits for a part, however often it has given up meanwhile.
+        self._waiting_since: float | None = None
 
     async def receive(self) -> Message:
         """Return the next message, or say that the client has left."""
@@ -87,19 +92,33 @@ class BoundedBody:
                 await self._stop()
                 return {"type": "http.disconnect"}
             message = come
+        self._waiting_since = None
         self._is_complete = not message.get("more_body", False)
         return message
 
     async def _in_time(self, step: Any, steps: Coroutine[Any, Any, Message]) -> Message | None:
         if not is_asyncio():
             return await _rest(step, steps)
+        loop = asyncio.get_running_loop()
+        if self._waiting_since is None:
+            self._waiting_since = loop.time()
+        end = self._waiting_since + self._seconds
         try:
-            async with asyncio.timeout(self._seconds) as bound:
+            async with asyncio.timeout_at(end) as bound:
                 return await _rest(step, steps)
         except TimeoutError:
             if not bound.expired():
                 raise
+        if loop.time() < end + _GRACE:
             return None
+        # The loop has stood still, and the time is over in the very turn in which a part comes.
+        try:
+            async with asyncio.timeout(_GRACE) as bound:
+                return await self._receive()
+        except TimeoutError:
+            if not bound.expired():
+                raise
+        return None
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message, unless nobody is there any more."""

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sluicegate import _core
+from sluicegate._asgi_body import BoundedBody, is_without_body
 from sluicegate._checks import check_callable
 from sluicegate._refusal import problem, refusal
 from sluicegate._streams import refuse_websocket
@@ -47,7 +48,9 @@ class Refuser:
         degrade: Respond | None,
         degraded: Limiter,
         on_reject: Callable[[Scope, Rejection], object] | None,
+        body_timeout: float | None,
     ) -> None:
+        self._body_timeout = body_timeout
         self.around: Callable[[Scope], Through | None] | None = None
         self._respond = respond
         self._degrade = degrade
@@ -92,14 +95,17 @@ class Refuser:
         if degrade is not None and (permit := self._degraded.try_acquire()):
             with permit:
                 app = await answer_of(degrade, scope, rejection)
-                if app is not None and await has_answered(app, scope, receive, sending):
+                if app is not None and await self._has_answered(app, scope, receive, sending):
                     return
         tell(self._on_reject, scope, rejection)
         if self._respond is not None:
             app = await answer_of(self._respond, scope, rejection)
-            if app is not None and await has_answered(app, scope, receive, sending):
+            if app is not None and await self._has_answered(app, scope, receive, sending):
                 return
         await send_refusal(refusal(rejection), scope, send)
+
+    async def _has_answered(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> bool:
+        return await has_answered(app, scope, receive, send, body_timeout=self._body_timeout)
 
 
 def problem_details(_scope: Scope, rejection: Rejection) -> ASGIApp:
@@ -186,8 +192,19 @@ async def answer_of(respond: Respond, scope: Scope, rejection: Rejection) -> ASG
     return app
 
 
-async def has_answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> bool:
-    """Run what answers instead of a refusal; one that fails before it has begun is reported."""
+async def has_answered(
+    app: ASGIApp,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    body_timeout: float | None = None,
+) -> bool:
+    """Run what answers instead of a refusal; one that fails before it has begun is reported.
+
+    Returns:
+        Whether it has begun to answer.
+    """
     has_begun = False
 
     async def observed(message: Message) -> None:
@@ -195,11 +212,14 @@ async def has_answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
         has_begun = True
         await send(message)
 
+    sending: Send = observed
+    if body_timeout is not None and not is_without_body(scope):
+        body = BoundedBody(body_timeout, scope, receive, observed)
+        receive, sending = body.receive, body.send
     try:
-        await app(scope, receive, observed)
+        await app(scope, receive, sending)
     except Exception as error:
         if has_begun:
             raise
         _core.report(error, app)
-        return False
-    return True
+    return has_begun

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sluicegate._asgi_body import BoundedBody
+from sluicegate._asgi_body import BoundedBody, is_without_body
 from sluicegate._asgi_refusal import answer_nobody
 from sluicegate._client_watch import ClientWatch, is_asyncio
 from sluicegate._heartbeat import Heartbeat, heartbeat_of
@@ -15,20 +15,23 @@ if TYPE_CHECKING:
     from sluicegate._asgi_types import ASGIApp, Receive, Scope, Send
     from sluicegate._core import Answer
 
+_SEVERAL: Final = 2
+
 
 class Runner:
     """Runs an application for a client that may be gone, leave, or stop sending.
 
     Attributes:
-        heartbeat: Of the loop that was last seen; nearly always there is only one.
+        heartbeat: Of the loop, if there is only one, as nearly always; else one that is never well.
 
     """
 
-    __slots__ = ("_body_timeout", "_cancels", "heartbeat")
+    __slots__ = ("_body_timeout", "_cancels", "_has_loops", "heartbeat")
 
     def __init__(self, body_timeout: float | None, *, cancels: bool) -> None:
         self._body_timeout = body_timeout
         self._cancels = cancels
+        self._has_loops = 0
         self.heartbeat = Heartbeat()
 
     def is_late(self) -> bool:
@@ -39,13 +42,24 @@ class Runner:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return False
-        self.heartbeat = heartbeat_of(loop)
-        return self.heartbeat.is_late(loop)
+        heartbeat = heartbeat_of(loop)
+        if heartbeat is not self.heartbeat and self._has_loops < _SEVERAL:
+            # That one is well says nothing about another.
+            self._has_loops += 1
+            self.heartbeat = heartbeat if self._has_loops < _SEVERAL else Heartbeat()
+        return heartbeat.is_late(loop)
+
+    async def run_aside(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run an application for a request that holds no permit: only its body is bounded."""
+        if self._body_timeout is not None and not is_without_body(scope):
+            body = BoundedBody(self._body_timeout, scope, receive, send)
+            receive, send = body.receive, body.send
+        await app(scope, receive, send)
 
     async def run(
         self,
         app: ASGIApp,
-        answer: Answer,
+        answer: Answer | None,
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -57,7 +71,7 @@ class Runner:
 
         Args:
             app: The application.
-            answer: What holds the permit; given back when this returns.
+            answer: What holds the permit; given back when this returns. `None` if the caller does.
             scope: The scope of the request.
             receive: That of the server, or of `watch`.
             send: That of the server.
@@ -73,10 +87,11 @@ class Runner:
                 watch = own = ClientWatch(receive, is_without_body=not has_body)
                 receive = own.receive
             if own is not None and is_late and not await own.is_there():
-                answer.ignore(scope)
+                if answer is not None:
+                    answer.ignore(scope)
                 await answer_nobody(scope, send)
                 return
-            sending: Send = answer.send
+            sending: Send = send if answer is None else answer.send
             if has_body and self._body_timeout is not None:
                 body = BoundedBody(self._body_timeout, scope, receive, sending)
                 receive, sending = body.receive, body.send
@@ -85,14 +100,16 @@ class Runner:
             else:
                 await app(scope, receive, sending)
         except BaseException as error:
-            if body is not None and body.has_stopped:
-                answer.ignore(scope)
-            # The first one counts.
-            answer.fail(error, scope)
+            if answer is not None:
+                if body is not None and body.has_stopped:
+                    answer.ignore(scope)
+                # The first one counts.
+                answer.fail(error, scope)
             raise
         finally:
             if own is not None:
                 own.close()
-        if body is not None and body.has_stopped:
-            answer.ignore(scope)
-        answer.end(scope)
+        if answer is not None:
+            if body is not None and body.has_stopped:
+                answer.ignore(scope)
+            answer.end(scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sluicegate._asgi_types import is_last
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _TRY_AGAIN_LATER: Final = 1013
 _GOING_AWAY: Final = 1001
+# For how many seconds an answer may wait for its end to be taken.
+_LAST: Final = 1.0
 _DENIAL: Final = "websocket.http.response"
 
 
@@ -37,11 +40,12 @@ async def has_answered_in(
     async def observed(message: Message) -> None:
         nonlocal state, missing
         state = _STATES.get(message["type"], state)
+        await send(message)
+        # Not before: what is ended while it waits to be sent was not sent.
         if state == "open":
             missing += _announced(message, scope) - len(message.get("body", b""))
         if is_last(message):
             state = "over"
-        await send(message)
 
     try:
         async with asyncio.timeout(seconds) as bound:
@@ -53,10 +57,17 @@ async def has_answered_in(
             return False
         if scope["type"] == "websocket":
             if state != "over":
-                await send({"type": "websocket.close", "code": _GOING_AWAY})
+                await _send_last(send, {"type": "websocket.close", "code": _GOING_AWAY})
         elif state == "open" and missing <= 0:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await _send_last(send, {"type": "http.response.body", "body": b"", "more_body": False})
     return True
+
+
+async def _send_last(send: Send, message: Message) -> None:
+    """End an answer, for a client that may not read it; then its connection is closed."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LAST):
+            await send(message)
 
 
 def _announced(message: Message, scope: Scope) -> int:

@@ -122,7 +122,8 @@ class LoadSheddingMiddleware:
             client counts as gone: the handler is told `http.disconnect`, what it sends is dropped,
             the client is answered 408 if it has not been answered yet, and the connection is
             closed; the outcome is IGNORED. `None`: for ever. The default is that of nginx, between
-            two reads, where uvicorn has none. Streams and websockets are not bounded by it.
+            two reads, where uvicorn has none. Streams and websockets are not bounded by it, and
+            nothing bounds how long a client takes to read its answer: that is for the proxy.
         max_streams: How many websockets and streams may be open at once, from 1 to 1e9.
         exempt_limit: How many exempt requests may run at once, from 1 to 1e9.
         respond: What answers a refusal, from the scope and the rejection: an ASGI application such
@@ -153,6 +154,10 @@ class LoadSheddingMiddleware:
 
     def __init__(self, app: ASGIApp, **options: Unpack[Options]) -> None:
         check_options(options)
+        given: object = app
+        if not callable(given):
+            msg = f"app must be an ASGI application, got {given!r:.100}"
+            raise TypeError(msg)
         self.app = app
         self.limiter = limiter_of(options.get("gate"), options.get("limit"))
         self.malformed_headers = 0
@@ -166,7 +171,8 @@ class LoadSheddingMiddleware:
         self._telling = self._headers.names() | _attempts.FIRST.keys()
         self._hold: Hold = options.get("hold", "work")
         cancels = options.get("cancel_on_disconnect", False)
-        self._runner = Runner(options.get("body_timeout", _BODY_TIMEOUT), cancels=cancels)
+        body_timeout = options.get("body_timeout", _BODY_TIMEOUT)
+        self._runner = Runner(body_timeout, cancels=cancels)
         self._streams = Cap(
             options.get("max_streams", 1000), "streams", self.limiter, Reason.STREAMS
         )
@@ -175,7 +181,11 @@ class LoadSheddingMiddleware:
         name = getattr(self.limiter, "name", "")
         self.degraded = SemaphoreLimiter(options.get("degrade_limit", 16), name=f"{name} degraded")
         self._refuser = Refuser(
-            options.get("respond"), options.get("degrade"), self.degraded, options.get("on_reject")
+            options.get("respond"),
+            options.get("degrade"),
+            self.degraded,
+            options.get("on_reject"),
+            body_timeout,
         )
         self._refuse = self._refuser.refuse
         by_path = None if callable(rules) else whole_paths(rules)
@@ -248,6 +258,9 @@ class LoadSheddingMiddleware:
         if rule is not None and rule.exempt and kind == "http":
             await self._run_exempt(scope, receive, send)
             return
+        if not isinstance(scope["headers"], (list, tuple)):
+            # What is iterated once is not gone then for the application.
+            scope["headers"] = [*scope["headers"]]
         said = [pair for pair in scope["headers"] if pair[0] in self._telling]
         terms, is_retry = self._terms(scope, rule, said)
         with terms:
@@ -333,8 +346,11 @@ class LoadSheddingMiddleware:
     ) -> None:
         if type(permit) not in {Permit, Acquire}:
             # Of a limiter of the user's own, which knows no more than to be held.
+            has_body = not is_without_body(scope)
             with permit:
-                await self.app(scope, receive, send)
+                await self._runner.run(
+                    self.app, None, scope, receive, send, watch, has_body=has_body
+                )
             return
         operation = None if rule is None else rule.operation
         if operation is not None and self._gate is None:
@@ -349,7 +365,7 @@ class LoadSheddingMiddleware:
             await self._refuse(permit, scope, receive, send, None)
             return
         with permit:
-            await self.app(scope, receive, send)
+            await self._runner.run_aside(self.app, scope, receive, send)
 
     async def _run_stream(
         self, scope: Scope, receive: Receive, send: Send, rule: Rule | None

@@ -62,6 +62,8 @@ pub(crate) struct Answer {
     has_body: bool,
     /// 0 until one is sent. Relaxed, both: one task sends.
     status: AtomicU16,
+    /// Whether all of it was sent, or as much as is a sample.
+    is_whole: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -93,6 +95,7 @@ impl Answer {
             is_named,
             has_body: false,
             status: AtomicU16::new(0),
+            is_whole: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         }
     }
@@ -110,6 +113,7 @@ impl Answer {
                 Err(_) => Some(message.call_method1("get", (intern!(py, "more_body"),))?),
             };
             if !more.map_or(Ok(false), |more| more.is_truthy())? {
+                self.is_whole.store(true, Ordering::Relaxed);
                 return match self.hold {
                     Hold::Response => self.end(py, None),
                     Hold::Work | Hold::Headers => self.permit.get().answered(py),
@@ -124,9 +128,14 @@ impl Answer {
         let status = message.get_item(intern!(py, "status"))?.extract()?;
         self.status.store(status, Ordering::Relaxed);
         if self.hold == Hold::Headers {
+            self.is_whole.store(true, Ordering::Relaxed);
             return self.end(py, None);
         }
-        if is_event_stream(message)? { self.permit.get().answered(py) } else { Ok(()) }
+        if is_event_stream(message)? {
+            self.is_whole.store(true, Ordering::Relaxed);
+            return self.permit.get().answered(py);
+        }
+        Ok(())
     }
 
     /// The first call counts.
@@ -227,7 +236,8 @@ impl Answer {
         }
         let named = self.name(py, scope);
         let outcome = match self.status.load(Ordering::Relaxed) {
-            1..400 => Outcome::Success,
+            // What a client has cut off took less time than the work does.
+            1..400 if self.is_whole.load(Ordering::Relaxed) => Outcome::Success,
             GATEWAY_TIMEOUT => Outcome::Overload,
             _ => Outcome::Ignored,
         };
