@@ -362,3 +362,22 @@ def test_a_last_part_that_did_not_get_through_ends_nothing() -> None:
         assert client.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
     run_in_virtual_time(main)
+
+
+def test_a_websocket_whose_client_has_left_is_told_nothing() -> None:
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        assert (await receive())["type"] == "websocket.disconnect"
+        await asyncio.sleep(100)
+
+    async def main(loop: VirtualLoop) -> None:
+        rule = Rule("WEBSOCKET /a", max_lifetime=5)
+        client = Socket(LoadSheddingMiddleware(app, gate=Gate(1), rules=[rule]), websocket("/a"))
+        await turns()
+        client.leave()
+        await client.task
+        assert loop.time() == pytest.approx(5)
+        assert client.sent == [{"type": "websocket.accept"}]
+
+    run_in_virtual_time(main)

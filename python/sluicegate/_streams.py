@@ -47,9 +47,16 @@ async def has_answered_in(
         if is_last(message):
             state = "over"
 
+    async def heard() -> Message:
+        nonlocal state
+        message = await receive()
+        state = _STATES.get(message["type"], state)
+        return message
+
+    receiving = heard if scope["type"] == "websocket" else receive
     try:
         async with asyncio.timeout(seconds) as bound:
-            await app(scope, receive, observed)
+            await app(scope, receiving, observed)
     except TimeoutError:
         if not bound.expired():
             raise
@@ -86,6 +93,8 @@ _STATES: Final = {
     "http.response.start": "open",
     "websocket.accept": "open",
     "websocket.close": "over",
+    # Nobody is there who could be told.
+    "websocket.disconnect": "over",
     "websocket.http.response.start": "over",
 }
 
