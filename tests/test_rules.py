@@ -53,6 +53,29 @@ from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
         ("/", "GET", "", False),
         ("/a+b", "GET", "/a+b", True),
         ("/a+b", "GET", "/aab", False),
+        ("/a b", "GET", "/a b", True),
+        ("GET /{x}/a b", "GET", "/1/a b", True),
+        ("/100%", "GET", "/100%", True),
+        ("PURGE /a", "PURGE", "/a", True),
+        ("M-SEARCH /a", "M-SEARCH", "/a", True),
+        ("/f/{p:path}", "GET", "/f/a", True),
+        ("/f/{p:path}", "GET", "/f/a/b", True),
+        ("/f/{p:path}", "GET", "/f", True),
+        ("/f/{p:path}", "GET", "/fa", False),
+        ("/f/{p:path}/", "GET", "/f/a/b", True),
+        ("/{p:path}", "GET", "/a/b", True),
+        ("/{x}/{p:path}", "GET", "/a/b/c", True),
+        ("/users/{id:int}", "GET", "/users/12/", True),
+        ("/users/{id:int}", "GET", "/users/me", False),
+        ("/users/{id:int}.json", "GET", "/users/12.json", True),
+        ("/users/{id:int}/*", "GET", "/users/12/posts", True),
+        ("/users/{id:str}", "GET", "/users/me", True),
+        ("/users/{id:str}", "GET", "/users/me/x", False),
+        ("/x/{n:float}", "GET", "/x/1.5", True),
+        ("/x/{n:float}", "GET", "/x/1", True),
+        ("/x/{n:float}", "GET", "/x/1.", False),
+        ("/x/{n:uuid}", "GET", "/x/12345678-1234-1234-1234-123456789abc", True),
+        ("/x/{n:uuid}", "GET", "/x/12345678", False),
     ],
 )
 def test_what_matches(match: str, method: str, path: str, is_matched: bool) -> None:
@@ -97,8 +120,14 @@ def test_probes_are_exempt_unless_a_rule_names_them() -> None:
     [
         "",
         "a",
-        "/a b",
+        "/a ",
+        "/a  b",
+        "/a\tb",
         "post /a",
+        "/users/<id>",
+        "/users/<int:id>",
+        "/{:int}",
+        "/{a:b:c}",
         "POST  /a",
         "/a*",
         "/a/*/b",
@@ -117,6 +146,41 @@ def test_no_pattern(match: str) -> None:
         ValueError, match=f"^match must be a path such as .*{re.escape(repr(match))}"
     ):
         Rule(match)
+
+
+@pytest.mark.parametrize(
+    ("match", "text"),
+    [
+        ("/a%20b", "match is compared with decoded paths: write '/a b', got '/a%20b'"),
+        ("POST /caf%C3%A9", "write '/café', got 'POST /caf%C3%A9'"),
+        ("/a/{b}%2f", "write '/a/{b}/'"),
+        ("GETT /a", "GETT is no method, in the match 'GETT /a': is GET meant?"),
+        ("PSOT /a", "is POST meant?"),
+        ("DELTE *", "is DELETE meant?"),
+        ("WEBSOCKETS /a", "is WEBSOCKET meant?"),
+        ("/f/{p:path}/edit", "the converter 'path' in the match '/f/{p:path}/edit' is none of"),
+        ("/f/{p:path}/edit", "for all that begins so there is '/f/*'"),
+        ("GET /f/{x}/g{p:path}", "for all that begins so there is 'GET /f/{x}/*'"),
+        ("/f{p:path}", "for all that begins so there is '/*'"),
+        ("/f/{p:path}.txt", "is none of str, int, float and uuid"),
+        ("/f/{p:year}", "the converter 'year' in the match"),
+        ("/f/{p:}", "the converter '' in the match"),
+    ],
+)
+def test_what_would_hold_for_no_request_says_so(match: str, text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        Rule(match)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("CONNECT", "TRACE", "QUERY", "SEARCH", "REPORT", "MERGE", "COPY", "MOVE", "LOCK"),
+        *("PROPFIND", "PROPPATCH", "VERSION-CONTROL", "UPDATE", "LINK", "NOTIFY", "BAN", "LIST"),
+    ],
+)
+def test_methods_that_are_less_common_are_taken(method: str) -> None:
+    assert Rule(f"{method} /a")
 
 
 @pytest.mark.parametrize(

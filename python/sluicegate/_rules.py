@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from urllib.parse import unquote
 
 from sluicegate._checks import check_callable, check_kind, check_seconds
 from sluicegate._enums import Criticality
@@ -18,11 +20,24 @@ if TYPE_CHECKING:
 #: The paths of health probes and metrics, which are exempt unless a rule names them.
 DEFAULT_EXEMPT: Final = ("/healthz", "/livez", "/readyz", "/health", "/ping", "/metrics")
 
-_MATCH: Final = re.compile(r"(?:(?P<method>[A-Z][A-Z-]*) )?(?P<path>/\S*|\*)")
-_PARAMETER: Final = re.compile(r"\{[^{}/]+\}")
+_MATCH: Final = re.compile(r"(?:(?P<method>[A-Z][A-Z-]*) )?(?P<path>/(?:\S| (?=\S))*|\*)")
+_PARAMETER: Final = re.compile(r"\{([^{}/:]+)(?::([^{}/:]*))?\}")
+# Of Starlette: how much of a path a parameter takes.
+_CONVERTERS: Final = {
+    None: "[^/]+",
+    "str": "[^/]+",
+    "int": "[0-9]+",
+    "float": r"[0-9]+(?:\.[0-9]+)?",
+    "uuid": "[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}",
+}
+_PATH_AT_THE_END: Final = re.compile(r"/\{[^{}/:]+:path\}/?$")
 # Two in one part would be searched for at each place of the other.
 _TWO_IN_A_PART: Final = re.compile(r"\}[^/]*\{")
+_ENCODED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 _SLASHES: Final = re.compile(r"//+")
+# Services have methods of their own, so that only what looks like one of these is refused.
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "WEBSOCKET")
+_LIKENESS: Final = 0.75
 _MATCH_RANGE: Final = (
     "a path such as '/a', '/users/{id}' or '/reports/*', with a method before it or without"
 )
@@ -203,11 +218,13 @@ def _pattern_of(match: str) -> tuple[str | None, str | re.Pattern[str]]:
     """Return the method, and the path, or a pattern if it is one."""
     parts = _MATCH.fullmatch(match)
     path = parts["path"] if parts else ""
+    _check_text(match, parts["method"] if parts else None, path)
+    path = _PATH_AT_THE_END.sub("/*", path)
     whole = _PARAMETER.sub("", path).removesuffix("*")
     is_right = (
         parts
         and not _TWO_IN_A_PART.search(path)
-        and not set("{}*?#") & set(whole)
+        and not set("{}<>*?#") & set(whole)
         and (path[-2:] == "/*" or path[-1:] != "*" or path == "*")
     )
     if not parts or not is_right:
@@ -220,7 +237,39 @@ def _pattern_of(match: str) -> tuple[str | None, str | re.Pattern[str]]:
     begin = path.removesuffix("/*")
     if begin == path:
         begin = path = plain(path)
-    pattern = "[^/]+".join(map(re.escape, _PARAMETER.split(begin)))
+    pattern, end = "", 0
+    for parameter in _PARAMETER.finditer(begin):
+        pattern += re.escape(begin[end : parameter.start()]) + _converted(match, parameter)
+        end = parameter.end()
+    pattern += re.escape(begin[end:])
     if begin != path:
         pattern += "(?:/.*)?"
     return parts["method"], re.compile(pattern, re.DOTALL)
+
+
+def _check_text(match: str, method: str | None, path: str) -> None:
+    """Refuse what would hold for no request."""
+    if method is not None and method not in _METHODS:
+        for meant in get_close_matches(method, _METHODS, 1, _LIKENESS):
+            msg = f"{method} is no method, in the match {match!r:.100}: is {meant} meant?"
+            raise ValueError(msg)
+    if _ENCODED.search(path):
+        msg = (
+            f"match is compared with decoded paths: write {unquote(path)!r:.100}, "
+            f"got {match!r:.100}"
+        )
+        raise ValueError(msg)
+
+
+def _converted(match: str, parameter: re.Match[str]) -> str:
+    name = parameter[2]
+    pattern = _CONVERTERS.get(name)
+    if pattern is None:
+        begin = match[: match.index(parameter[0])].rpartition("/")[0]
+        msg = (
+            f"the converter {name!r} in the match {match!r:.100} is none of str, int, float and "
+            "uuid, nor is it path at the end, after a slash: for all that begins so there is "
+            f"{begin + '/*'!r:.100}"
+        )
+        raise ValueError(msg)
+    return pattern
