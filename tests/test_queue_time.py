@@ -181,6 +181,52 @@ def test_a_clock_that_differs_does_not_refuse_everybody_for_long(
     assert shed.ask(30) == 503
 
 
+def test_strangers_cannot_have_the_clock_doubted(
+    clocks: Clocks, caplog: pytest.LogCaptureFixture
+) -> None:
+    shed = Shed()
+    for _ in range(30):
+        assert shed.ask(0.002, x_request_timeout_ms="1") == 503
+        clocks.now += 1
+    assert shed.ask(30) == 503
+    assert shed.middleware.ignored_queue_times == 0
+    assert "the clock of the proxy differs" not in caplog.text
+
+
+def test_nor_can_they_keep_it_believed(clocks: Clocks) -> None:
+    shed = Shed()
+    for _ in range(15):
+        shed.ask(30, x_request_timeout_ms="60000")
+        clocks.now += 1
+    assert shed.middleware.ignored_queue_times == 4
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_the_deadlines_of_those_who_are_trusted_tell_of_clocks(
+    is_trusted: bool, clocks: Clocks
+) -> None:
+    shed = Shed(headers=context.Headers(trusted=lambda _: is_trusted))
+    for _ in range(15):
+        shed.ask(0.5, x_request_timeout_ms="250")
+        clocks.now += 1
+    assert shed.middleware.ignored_queue_times == (4 if is_trusted else 0)
+
+
+def test_strangers_do_not_make_the_queue_stand(clocks: Clocks) -> None:
+    with use_clock(clock := ManualClock()):
+        shed = Shed()
+        for _ in range(50):
+            shed.ask(0.002, x_request_timeout_ms="3")
+            clock.advance(0.02)
+        assert [shed.ask(0.9) for _ in range(3)] == [200] * 3
+        # Where it does, half of what he gives has to do for a stranger too.
+        for _ in range(100):
+            shed.ask(0.4)
+            clock.advance(0.02)
+        for timeout, status in [("5000", 200), ("700", 503), ("1000", 200)]:
+            assert shed.ask(0.4, x_request_timeout_ms=timeout) == status
+
+
 def test_the_header_can_be_chosen(clocks: Clocks) -> None:
     old = f"{NOW - 5}"
     shed = Shed(queue_time_header="X-Queue-Start")

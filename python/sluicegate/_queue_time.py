@@ -68,7 +68,9 @@ class QueueTime:
     while nobody within half a second has waited for less than a quarter.
 
     Where every request comes too late for longer than any queue before us could last, the clocks
-    differ: then nothing is believed until one comes in time.
+    differ: then nothing is believed until one comes in time. A stranger may give as little as he
+    likes, which says nothing about clocks, nor about the queue: there he counts as one who gives
+    nothing.
 
     Args:
         header: The header that tells; `None`: nothing is read.
@@ -125,9 +127,16 @@ class QueueTime:
         return self._ignored
 
     def judge(
-        self, environ: dict[str, object], deadline: float | None, gate: Gate
+        self, environ: dict[str, object], deadline: float | None, gate: Gate, *, trusted: bool
     ) -> tuple[float, bool]:
-        """Return for how many seconds a request was under way, and whether that is too long."""
+        """Return for how many seconds a request was under way, and whether that is too long.
+
+        Args:
+            environ: The request.
+            deadline: How many seconds it gives, or `None`.
+            gate: Whose work says how long the others may have waited.
+            trusted: Whether the deadline is of somebody who is trusted.
+        """
         if self._key is None or (text := environ.get(self._key)) is None:
             return 0.0, False
         waited = queue_time_in(str(text), time.time())
@@ -137,12 +146,18 @@ class QueueTime:
         if deadline == 0:
             # What was over when it was sent says nothing about the queue.
             return waited, False
-        share = waited / (self._bound_at(gate) if deadline is None else deadline)
-        is_late = self._codel.overloaded(min(share, _LONGEST)) or share >= 1
-        if self._believes(is_late=is_late):
-            return waited, is_late
-        self._ignore()
-        return 0.0, False
+        is_strangers = deadline is not None and not trusted
+        given = self._bound_at(gate) if deadline is None or is_strangers else deadline
+        share = min(waited / given, _LONGEST)
+        is_late = self._codel.overloaded(share) or share >= 1
+        if not self._believes(is_late=is_late):
+            self._ignore()
+            return 0.0, False
+        if deadline is not None and is_strangers:
+            share = waited / deadline
+            # The longest delay changes nothing: it only asks whether the queue stands.
+            is_late = share >= 1 or (share > _HALF and self._codel.overloaded(_LONGEST))
+        return waited, is_late
 
     def _bound_at(self, gate: Gate) -> float:
         if self._bound is not None:

@@ -86,7 +86,8 @@ class LoadSheddingMiddleware:
     the request came: it is taken off the deadline, and who has no deadline is refused after
     `max_queue_time`. While the queue stands, half of either has to do: who is served at the last
     moment is done too late. Where all are too late for 10 s, the clock of the proxy is thought to
-    differ, and the header is ignored until one is in time.
+    differ, and the header is ignored until one is in time; what strangers give does not count
+    there.
 
     What becomes of the body of a refused upload is up to the server, which may not be told by a
     header under WSGI to close the connection. gunicorn reads it, or closes the connection.
@@ -234,7 +235,9 @@ class LoadSheddingMiddleware:
                     criticality=criticality, deadline=left, operation=rule.operation
                 )
             else:
-                waited, is_late = self._queue_time.judge(environ, left, self.gate)
+                waited, is_late = self._queue_time.judge(
+                    environ, left, self.gate, trusted=is_trusted
+                )
                 if left is not None:
                     left = max(left - waited, 0.0)
                 verdict = self.gate.try_acquire(
