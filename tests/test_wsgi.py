@@ -450,9 +450,10 @@ def fails_after_the_start(environ: Environ, start_response: StartResponse) -> It
     raise LookupError
 
 
+@pytest.mark.parametrize("respond", [fails, fails_late])
 @pytest.mark.parametrize("broken", [fails, fails_late])
 def test_an_answer_instead_that_fails_is_no_reason_for_a_500(
-    full: Gate, broken: WSGIApp, monkeypatch: pytest.MonkeyPatch
+    full: Gate, broken: WSGIApp, respond: WSGIApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Reason] = []
     reported: list[Any] = []
@@ -462,7 +463,7 @@ def test_an_answer_instead_that_fails_is_no_reason_for_a_500(
         threads=4,
         gate=full,
         degrade=lambda *_: broken,
-        respond=lambda *_: fails,
+        respond=lambda *_: respond,
         on_reject=lambda _, rejection: told.append(rejection.reason),
     )
     assert call(middleware).status == 503

@@ -77,6 +77,33 @@ class Start:
         return int(length) if length.isdecimal() else 0
 
 
+class _Begun:
+    """A response whose first part is made already."""
+
+    __slots__ = ("_first", "_parts", "_response")
+
+    def __init__(self, response: Iterable[bytes]) -> None:
+        self._response = response
+        self._parts = iter(response)
+        self._first = next(self._parts, None)
+
+    def __iter__(self) -> _Begun:
+        return self
+
+    def __next__(self) -> bytes:
+        first, self._first = self._first, None
+        return next(self._parts) if first is None else first
+
+    def close(self) -> None:
+        _close(self._response)
+
+
+def _close(response: object) -> None:
+    close = getattr(response, "close", None)
+    if close is not None:
+        close()
+
+
 def answer_by(
     respond: Respond | None, environ: Environ, start_response: StartResponse, rejection: Rejection
 ) -> Iterable[bytes]:
@@ -87,9 +114,14 @@ def answer_by(
     app: WSGIApp | None = None if respond is None else ask(respond, environ, rejection)
     if app is not None:
         start = Start(start_response)
+        response: Iterable[bytes] | None = None
         try:
-            return app(environ, start)
+            response = app(environ, start)
+            # A generator begins to work only when it is asked for a part.
+            return response if start.status is not None else _Begun(response)
         except Exception as error:
+            # The server knows nothing of it yet.
+            ask(_close, response)
             if start.status is not None:
                 raise
             _core.report(error, app)
