@@ -303,6 +303,21 @@ def test_an_unread_body_is_not_taken_for_the_next_request(
         assert connection.read().body == b"7"
 
 
+def test_exempt_answers_that_nobody_reads_leave_a_thread_to_refuse(server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        for status in [200, 200, 200, 503, 503]:
+            connection = stack.enter_context(server.connect())
+            connection.write("GET /control/long")
+            assert connection.read(head_only=True).status == status
+        assert server.get("/work").status == 503
+        # A probe is no route here.
+        assert server.get("/healthz").status == 404
+    deadline = time.monotonic() + PATIENCE
+    while server.get("/control/report").status == 503:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)  # it tells nobody
+
+
 def test_a_download_that_is_not_done_in_its_lifetime_ends_the_connection(server: Server) -> None:
     with server.connect() as connection:
         connection.write("GET /download")

@@ -123,6 +123,12 @@ def flask_stream(count: int) -> flask.Response:
     return flask.Response(flask.stream_with_context(parts(count)))
 
 
+@flask_app.get("/control/long")
+def flask_long() -> flask.Response:
+    """Answer at an exempt path without an end."""
+    return flask.Response(parts(0))
+
+
 @flask_app.post("/echo")
 @flask_app.post("/free")
 def flask_echo() -> str:
@@ -165,6 +171,11 @@ def django_stream(request: HttpRequest, count: int) -> StreamingHttpResponse:
     return StreamingHttpResponse(parts(count))
 
 
+def django_long(request: HttpRequest) -> StreamingHttpResponse:
+    """Answer at an exempt path without an end."""
+    return StreamingHttpResponse(parts(0))
+
+
 def django_download(request: HttpRequest) -> StreamingHttpResponse:
     """Announce more than is made in its lifetime."""
     return StreamingHttpResponse(download(), headers={"content-length": "10"})
@@ -178,6 +189,7 @@ def django_echo(request: HttpRequest) -> HttpResponse:
 urlpatterns: list[Any] = [
     *(path(name, _view(function)) for name, function in PLAIN.items()),
     path("stream/<int:count>", django_stream),
+    path("control/long", django_long),
     path("download", django_download),
     path("echo", django_echo),
     path("free", django_echo),

@@ -49,15 +49,16 @@ class Asked:
 
 
 class Hold:
-    """Holds the permit of one request, and gives it back once.
+    """Holds the permit of one request, and that of its thread, and gives them back once.
 
     Called, it closes the response: it may stand in for the `close` of an iterable.
     """
 
-    __slots__ = ("_close", "_permit", "_start", "asked", "is_complete")
+    __slots__ = ("_close", "_permit", "_start", "_thread", "asked", "is_complete")
 
-    def __init__(self, permit: Permit, asked: Asked | None, start: Start) -> None:
+    def __init__(self, permit: Permit, thread: Permit, asked: Asked | None, start: Start) -> None:
         self._permit: Permit | None = permit
+        self._thread: Permit | None = thread
         self._close: Callable[[], object] | None = None
         self._start = start
         self.asked = asked
@@ -79,6 +80,7 @@ class Hold:
             # Inside, since it is the time that there was which tells what a time-out says.
             with nullcontext() if self.asked is None else self.asked.scope():
                 permit.__exit__(type(error), error, error.__traceback__)
+        self._leave()
 
     def __call__(self) -> None:
         """Close the response, and give the permit back; a second call does nothing."""
@@ -97,12 +99,19 @@ class Hold:
         if permit is not None:
             # What the application has said of it counts.
             permit.release(permit.outcome or self._outcome())
+        self._leave()
 
     def __del__(self) -> None:
         # The environ may be kept for longer, and the permit in it.
         permit, self._permit = self._permit, None
         if permit is not None:
             permit.release(Outcome.IGNORED)
+        self._leave()
+
+    def _leave(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.release(Outcome.IGNORED)
 
     def _outcome(self) -> Outcome:
         status = self._start.status

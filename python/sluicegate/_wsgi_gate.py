@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sluicegate._gate import Gate
 from sluicegate._gradient import GradientLimiter
+from sluicegate._rules import Rule
 
 if TYPE_CHECKING:
     from sluicegate._limiter import BaseLimiter
@@ -76,6 +78,28 @@ def gate_for(
         "requests can only be refused for their time in the queue, by queue_time_header"
     )
     raise ValueError(msg)
+
+
+def streams_of(max_streams: object, rules: object, threads: int) -> int:
+    """Return how many threads streams may take, from 0.
+
+    Raises:
+        ValueError: If `max_streams` is out of its range.
+        TypeError: If it is neither an integer nor `None`.
+    """
+    if max_streams is None:
+        has_one = isinstance(rules, Sequence) and any(
+            isinstance(rule, Rule) and rule.stream for rule in rules
+        )
+        return max(1, threads // 4) if has_one else 0
+    text = f"max_streams must be an integer from 1 to threads - 2 = {threads - 2}"
+    if isinstance(max_streams, bool) or not isinstance(max_streams, int):
+        msg = f"{text}, or None, got {max_streams!r:.100}"
+        raise TypeError(msg)
+    if not 1 <= max_streams <= threads - 2:
+        msg = f"{text}, since a stream holds a thread, got {max_streams}"
+        raise ValueError(msg)
+    return max_streams
 
 
 def _check_limit(name: str, limit: float, threads: int, streams: int) -> None:

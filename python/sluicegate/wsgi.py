@@ -18,7 +18,7 @@ from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
 from sluicegate._semaphore import SemaphoreLimiter
 from sluicegate._wsgi_body import Asked, Hold, run_under
 from sluicegate._wsgi_environ import HeaderReader, is_retry, path_of
-from sluicegate._wsgi_gate import check_threads, gate_for
+from sluicegate._wsgi_gate import check_threads, gate_for, streams_of
 from sluicegate._wsgi_refusal import (
     Environ,
     Respond,
@@ -31,9 +31,11 @@ from sluicegate._wsgi_refusal import (
     info_of,
     rejection_of,
 )
+from sluicegate._wsgi_threads import Threads
 
 if TYPE_CHECKING:
     from sluicegate._core import Permit, Rejection
+    from sluicegate._enums import Criticality
     from sluicegate._gate import Gate
     from sluicegate._limiter import BaseLimiter
 
@@ -62,9 +64,10 @@ class LoadSheddingMiddleware:
 
     A WSGI server such as gunicorn with `--threads` hands a request to the first worker thread that
     is free; until then it waits in a queue of the server, where nobody looks at it. So one thread
-    is always left over, which refuses: a request either gets a permit and runs, or it is answered
-    503 with `Retry-After` and a small JSON body, before its body is read. Nobody waits here, since
-    who waits would hold a thread: this is so too for a `gate` of yours that lets others wait.
+    is left over, whatever runs, which refuses: a request either gets a permit and runs, or it is
+    answered 503 with `Retry-After` and a small JSON body, before its body is read. Nobody waits
+    here, since who waits would hold a thread: this is so too for a `gate` of yours that lets
+    others wait.
 
         application = LoadSheddingMiddleware(get_wsgi_application(), threads=8)
 
@@ -107,15 +110,16 @@ class LoadSheddingMiddleware:
             is the same callers for a while.
         headers: By which headers a deadline and a criticality come, and who is trusted: that
             function gets the environ.
-        exempt_limit: How many requests of exempt paths may be in flight at once, beside the
-            others, from 1 to 1e9.
+        exempt_limit: How many requests of exempt paths may be in flight at once, from 1 to 1e9.
+            With all others they are below `threads`. Only a probe of `DEFAULT_EXEMPT` may take the
+            last thread, and `/metrics` of these while no other exempt request runs.
         max_streams: How many requests by rules with `stream=True` may be in flight at once. They
             hold threads of their own: the limit is below `threads` - `max_streams`. `None`: a
             quarter of the threads, at least 1, if there is such a rule. With a function as
             `rules`, streams take permits like all others unless it is given.
         respond: Answers who is refused, see `Respond`; default: JSON.
         degrade: Makes a cheaper answer for who would be refused, see `Respond`; the rule may have
-            one of its own. It runs in a worker thread beside `limit`.
+            one of its own. It takes one of the threads that `limit` leaves, and never the last.
         degrade_limit: How many of these may be in flight at once, from 1 to 1e9.
         on_reject: Is told the environ and the rejection of each that is refused, and not of who is
             answered by `degrade`.
@@ -147,6 +151,8 @@ class LoadSheddingMiddleware:
     exempt: Gate
     streams: Gate | None
     degraded: SemaphoreLimiter
+    #: What all that runs takes a thread of, whatever it is: its limit is below `threads`.
+    running: Gate
 
     def __init__(
         self,
@@ -182,7 +188,7 @@ class LoadSheddingMiddleware:
         self._rule_of = finder(table)
         _check_table(table, gate)
         function = None if isinstance(rules, Sequence) else _function_of(rules)
-        streams = _streams(max_streams, rules, threads)
+        streams = streams_of(max_streams, rules, threads)
         check_count("exempt_limit", exempt_limit)
         check_count("degrade_limit", degrade_limit)
         # Last, since it takes over the limiter that it is given.
@@ -198,8 +204,10 @@ class LoadSheddingMiddleware:
         name = self.gate.name
         self._streams = Cap(streams, "streams", self.gate, Reason.STREAMS) if streams else None
         self._exempt = Cap(exempt_limit, "exempt", self.gate)
+        self._threads = Threads(threads, self.gate)
         self.streams = None if self._streams is None else self._streams.gate
         self.exempt = self._exempt.gate
+        self.running = self._threads.gate
         self.degraded = SemaphoreLimiter(degrade_limit, name=f"{name} degraded")
         _LOG.info("in this process: %r", self)
 
@@ -225,6 +233,7 @@ class LoadSheddingMiddleware:
         """Run the application, or refuse the request."""
         rule = self._rule(environ) or _NO_RULE
         asked: Asked | None = None
+        criticality: Criticality | None = None
         if rule.exempt:
             verdict = self._exempt.take()
         else:
@@ -250,21 +259,28 @@ class LoadSheddingMiddleware:
                 )
             if verdict and not (left is None and criticality is None and key is None):
                 asked = Asked(deadline_of(left, trusted=is_trusted), criticality, key)
-        if verdict:
-            return self._run(self.app, verdict, asked, environ, start_response, rule.max_lifetime)
-        return self._refuse(environ, start_response, verdict, rule)
+        if not verdict:
+            return self._refuse(environ, start_response, verdict, rule)
+        if rule.exempt:
+            thread = self._threads.take_for_exempt(path_of(environ), self.exempt)
+        else:
+            thread = self._threads.take(criticality=criticality, operation=rule.operation)
+        if not thread:
+            verdict.release(Outcome.IGNORED)
+            return self._refuse(environ, start_response, thread, rule)
+        return self._run(verdict, thread, asked, environ, start_response, rule.max_lifetime)
 
     def _run(
         self,
-        app: WSGIApp,
         permit: Permit,
+        thread: Permit,
         asked: Asked | None,
         environ: Environ,
         start_response: StartResponse,
         max_lifetime: float | None,
     ) -> Iterable[bytes]:
         start = Start(start_response)
-        hold = Hold(permit, asked, start)
+        hold = Hold(permit, thread, asked, start)
         environ[PERMIT] = permit
 
         def refuse(error: BaseException) -> Iterable[bytes] | None:
@@ -275,7 +291,7 @@ class LoadSheddingMiddleware:
                 return answer_by(self._respond, environ, start_response, rejection)
             return answer(environ, start_response, rejection, info_of(error))
 
-        return run_under(hold, app, environ, start, refuse, max_lifetime)
+        return run_under(hold, self.app, environ, start, refuse, max_lifetime)
 
     def _refuse(
         self,
@@ -301,11 +317,18 @@ class LoadSheddingMiddleware:
     ) -> Iterable[bytes] | None:
         """Return the cheaper answer, if there is one."""
         degrade: Respond | None = rule.degrade or self._degrade
-        if degrade is None or not (permit := self.degraded.try_acquire()):
+        # Where there is no thread for it, that is no second refusal.
+        if degrade is None or self._threads.is_full:
+            return None
+        if not (permit := self.degraded.try_acquire()):
+            return None
+        if not (thread := self._threads.take()):
+            permit.release(Outcome.IGNORED)
             return None
         app: WSGIApp | None = ask(degrade, environ, rejection)
         if app is None:
             permit.release(Outcome.IGNORED)
+            thread.release(Outcome.IGNORED)
             return None
         start = Start(start_response)
         environ[PERMIT] = permit
@@ -316,7 +339,7 @@ class LoadSheddingMiddleware:
             _core.report(error, app)
             return self._reject(environ, start_response, rejection)
 
-        return run_under(Hold(permit, None, start), app, environ, start, refuse, None)
+        return run_under(Hold(permit, thread, None, start), app, environ, start, refuse, None)
 
     def _rule(self, environ: Environ) -> Rule | None:
         if self._find_rule is not None:
@@ -359,19 +382,3 @@ def _check_table(rules: Sequence[Rule], gate: object) -> None:
             raise ValueError(msg)
         if gate is not None:
             check_gate(rule, gate)
-
-
-def _streams(max_streams: Any, rules: object, threads: int) -> int:
-    if max_streams is None:
-        has_one = isinstance(rules, Sequence) and any(
-            isinstance(rule, Rule) and rule.stream for rule in rules
-        )
-        return max(1, threads // 4) if has_one else 0
-    text = f"max_streams must be an integer from 1 to threads - 2 = {threads - 2}"
-    if isinstance(max_streams, bool) or not isinstance(max_streams, int):
-        msg = f"{text}, or None, got {max_streams!r:.100}"
-        raise TypeError(msg)
-    if not 1 <= max_streams <= threads - 2:
-        msg = f"{text}, since a stream holds a thread, got {max_streams}"
-        raise ValueError(msg)
-    return max_streams
