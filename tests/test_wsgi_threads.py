@@ -231,3 +231,34 @@ def test_no_more_run_than_leave_one_over_in_threads() -> None:
     assert streams is not None
     assert middleware.degraded.in_flight == 0
     assert_idle(middleware.gate, middleware.exempt, middleware.running, streams)
+
+
+@pytest.mark.parametrize(
+    ("threads", "options", "limit"),
+    [
+        (4, {}, 3),
+        (4, {"rules": RULES[:1]}, 2),
+        (4, {"rules": [Rule("/work", degrade=lambda *_: cheaper)]}, 2),
+        (4, {"degrade": lambda *_: cheaper}, 2),
+        (4, {"degrade": lambda *_: cheaper, "rules": RULES[:1]}, 2),
+        (4, {"rules": RULES}, 1),
+        (3, {"rules": RULES[:1]}, 1),
+        (2, {"rules": RULES[:1]}, 1),
+        (4, {"rules": RULES[:1], "limit": 3}, 3),
+        (4, {"rules": lambda _: None}, 3),
+    ],
+)
+def test_a_limit_of_our_own_leaves_a_thread_to_what_runs_beside_it(
+    threads: int, options: Any, limit: int
+) -> None:
+    middleware = LoadSheddingMiddleware(ok, threads=threads, **options)
+    assert middleware.gate.limit == limit
+
+
+def test_so_what_is_exempt_or_degraded_runs_while_the_limit_is_reached() -> None:
+    service = Service(RULES[:1])
+    assert service.begin_all("/work", "/work", "/work", "/status") == [200, 200, 503, 200]
+    service.end_all()
+    service = Service((), degrade=lambda *_: cheaper)
+    assert service.begin_all(*["/work"] * 4) == [200, 200, 203, 503]
+    service.end_all()

@@ -32,7 +32,14 @@ def check_threads(threads: object) -> int:
 
 
 def gate_for(
-    gate: object, limit: object, *, threads: int, streams: int, has_queue_time: bool, name: str
+    gate: object,
+    limit: object,
+    *,
+    threads: int,
+    streams: int,
+    beside: bool,
+    has_queue_time: bool,
+    name: str,
 ) -> Gate:
     """Return the gate that is given, or make the one that is meant.
 
@@ -41,6 +48,8 @@ def gate_for(
         limit: A number, a limiter of this package, or `None`.
         threads: How many worker threads there are.
         streams: How many of these may be taken by streams.
+        beside: Whether something is exempt or degraded, for which a gate that is made here leaves a
+            thread if it can.
         has_queue_time: Whether requests are refused for their time in the queue.
         name: What the gate is called if it is made here.
 
@@ -67,6 +76,8 @@ def gate_for(
             _check_limit("limit", getattr(snapshot, "max_limit", snapshot.limit), threads, streams)
         return Gate(cast("float | BaseLimiter", limit), max_waiting=0, name=name)
     if room >= 1:
+        if beside and room > 1:
+            room -= 1
         limiter = GradientLimiter(initial=min(_INITIAL, room), max_limit=room)
         return Gate(limiter, max_waiting=0, name=name)
     if threads == 1 and has_queue_time and not streams:

@@ -103,7 +103,8 @@ class LoadSheddingMiddleware:
             Default: one that never waits, named "wsgi".
         limit: How many requests may be in flight at once: a number above 0 and below `threads`, or
             a new limiter of this package whose limit cannot reach it. Default: it follows
-            latency, from 1 to `threads` - 1.
+            latency, from 1 to `threads` - 1, or - 2 if there is a rule that is exempt, or a
+            `degrade`: these need a thread too.
         rules: What holds for which requests: a sequence of `Rule`, or a function that returns one
             or `None` for an environ. `DEFAULT_EXEMPT` are exempt unless a rule names them.
         key: Returns for an environ who calls, or `None`: where some of a criticality are shed, it
@@ -197,6 +198,7 @@ class LoadSheddingMiddleware:
             limit,
             threads=threads,
             streams=streams,
+            beside=degrade is not None or any(rule.exempt or rule.degrade for rule in table),
             has_queue_time=queue_time_header is not None,
             name="wsgi",
         )
