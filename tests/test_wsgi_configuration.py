@@ -12,7 +12,7 @@ import pytest
 from sluicegate import Gate, GradientLimiter, SemaphoreLimiter
 from sluicegate.classic import ClassicLimiter, Gradient2
 from sluicegate.wsgi import LoadSheddingMiddleware, Rule
-from wsgi_calls import call
+from wsgi_calls import call, environ
 
 if TYPE_CHECKING:
     from sluicegate.wsgi import Environ, StartResponse
@@ -164,3 +164,61 @@ def test_it_says_what_is_in_effect(caplog: pytest.LogCaptureFixture) -> None:
     assert "in this process" in caplog.text
     assert "threads=8" in repr(middleware)
     assert "limit 5" in repr(middleware)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    assert all(each.name == "sluicegate.wsgi" for each in caplog.records)
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+def of_a_sync_worker(path: str = "/work", **headers: str) -> Environ:
+    said = {"wsgi.multithread": False, "SERVER_SOFTWARE": "gunicorn/27.0.1"}
+    return environ(path, **headers) | said
+
+
+@pytest.mark.parametrize("header", ["x-request-start", None])
+def test_a_server_with_one_thread_where_more_are_said_is_in_the_log(
+    header: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    middleware = LoadSheddingMiddleware(ok, threads=8, queue_time_header=header)
+    call(middleware, of_a_sync_worker("/healthz"))
+    assert warnings(caplog) == []
+    for _ in range(200):
+        call(middleware, of_a_sync_worker())
+    (line,) = warnings(caplog)
+    assert line.startswith("threads=8, but the server has one thread: nothing is refused")
+    assert line.endswith("(for gunicorn: --threads 8)")
+    assert ("x-request-start" in line) == (header is not None)
+
+
+def test_a_server_with_threads_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    middleware = LoadSheddingMiddleware(ok, threads=8)
+    for threads in (True, False):
+        call(middleware, of_a_sync_worker() | {"wsgi.multithread": threads})
+    # Nor is the test client of Flask, which has one thread and is no server.
+    call(LoadSheddingMiddleware(ok, threads=8), environ() | {"wsgi.multithread": False})
+    assert warnings(caplog) == []
+
+
+def test_one_thread_and_nobody_tells_of_the_queue_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    middleware = LoadSheddingMiddleware(ok, threads=1)
+    for _ in range(99):
+        call(middleware, of_a_sync_worker())
+        call(middleware, of_a_sync_worker("/healthz"))
+    assert warnings(caplog) == []
+    for _ in range(200):
+        call(middleware, of_a_sync_worker())
+    assert warnings(caplog) == [
+        "none of 100 requests had the header x-request-start: without it, and with one thread, "
+        "nothing is ever refused"
+    ]
+
+
+def test_one_thread_and_a_proxy_that_tells_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    middleware = LoadSheddingMiddleware(ok, threads=1)
+    call(middleware, of_a_sync_worker(x_request_start="t=0"))
+    for _ in range(200):
+        call(middleware, of_a_sync_worker())
+    assert warnings(caplog) == []

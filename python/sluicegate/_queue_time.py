@@ -87,12 +87,12 @@ class QueueTime:
         "_codel",
         "_ignored",
         "_is_told",
-        "_key",
         "_late_since",
         "_learn_at",
         "_learnt",
         "_lock",
         "header",
+        "key",
     )
 
     def __init__(self, header: object, bound: object) -> None:
@@ -110,7 +110,7 @@ class QueueTime:
                 )
                 raise ValueError(msg)
         self.header = header
-        self._key = None if header is None else "HTTP_" + header.upper().replace("-", "_")
+        self.key = None if header is None else "HTTP_" + header.upper().replace("-", "_")
         self._bound = bound if isinstance(bound, (int, float)) else None
         self._learnt, self._learn_at = _SHORTEST_BOUND, 0.0
         # Its delays are shares of the time that each gives: who gives more may wait for longer.
@@ -137,7 +137,7 @@ class QueueTime:
             gate: Whose work says how long the others may have waited.
             trusted: Whether the deadline is of somebody who is trusted.
         """
-        if self._key is None or (text := environ.get(self._key)) is None:
+        if self.key is None or (text := environ.get(self.key)) is None:
             return 0.0, False
         waited = queue_time_in(str(text), time.time())
         if waited is None:

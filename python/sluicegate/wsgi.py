@@ -31,6 +31,7 @@ from sluicegate._wsgi_refusal import (
     info_of,
     rejection_of,
 )
+from sluicegate._wsgi_server_check import ServerCheck
 from sluicegate._wsgi_threads import Threads
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class LoadSheddingMiddleware:
         application = LoadSheddingMiddleware(get_wsgi_application(), threads=8)
 
     in the `wsgi.py` of a Django project; for Flask there is `sluicegate.flask.protect()`. The
-    numbers are for one process: of `gunicorn --workers 4 --threads 8` it is the 8.
+    numbers are for one process: of `gunicorn --workers 4 --threads 8` it is the 8. If the server
+    says that it has one thread all the same, that is in the log once.
 
     The permit is held until the server closes the response, also if the client has left meanwhile.
     A response below 400 counts as SUCCESS, 504 and a `TimeoutError` as OVERLOAD, all else as
@@ -98,7 +100,8 @@ class LoadSheddingMiddleware:
     Args:
         app: The WSGI application to protect.
         threads: How many worker threads the server has in this process, from 1 to 100,000. With 1,
-            requests can only be refused for their time in the queue.
+            requests can only be refused for their time in the queue; if none of the first 100 tells
+            that, the log says so.
         gate: A `Gate`, which may be shared. Its limit is below `threads`, and has to stay there.
             Default: one that never waits, named "wsgi".
         limit: How many requests may be in flight at once: a number above 0 and below `threads`, or
@@ -185,6 +188,7 @@ class LoadSheddingMiddleware:
         self._on_reject = on_reject
         self._headers = HeaderReader(headers)
         self._queue_time = QueueTime(queue_time_header, max_queue_time)
+        self._server = ServerCheck(threads, self._queue_time.header, self._queue_time.key)
         table = rules if isinstance(rules, Sequence) else ()
         self._rule_of = finder(table)
         _check_table(table, gate)
@@ -239,6 +243,8 @@ class LoadSheddingMiddleware:
         if rule.exempt:
             verdict = self._exempt.take()
         else:
+            if not self._server.is_done:
+                self._server.look(environ)
             left, criticality, is_trusted = self._headers.read(environ, rule.criticality)
             key = None if self._key is None else self._key(environ)
             if rule.stream and self._streams is not None:
