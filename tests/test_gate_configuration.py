@@ -76,7 +76,7 @@ WRONG: list[tuple[str, Any, type[Exception], str]] = [
     ),
     *(
         ("dry_run", value, TypeError, "dry_run must be True or False")
-        for value in (0, 1, "1", None, object())
+        for value in (0, 1, "1", object())
     ),
     *(("clock", value, TypeError, "clock must be an object with a method now()") for value in (5,)),
     *(("name", value, TypeError, "name must be a string or None") for value in (5, b"api", True)),
@@ -224,7 +224,7 @@ def test_nothing_of_it_can_be_set() -> None:
             for p, value, kind, text in WRONG
             if p.startswith("max_")
         ),
-        *(row for row in WRONG if row[0] == "dry_run" and row[1] is not None),
+        *(row for row in WRONG if row[0] == "dry_run"),
     ],
 )
 def test_an_update_that_cannot_be_changes_nothing(
@@ -452,6 +452,45 @@ def test_a_variable_that_cannot_be_is_named(
     with pytest.raises(ValueError, match=f"^SLUICEGATE_{name} ") as error:
         Gate.from_env()
     assert "got" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "is_dry"),
+    [
+        ("1", None, True),
+        ("on", None, True),
+        ("0", None, False),
+        ("", None, False),
+        (None, None, False),
+        ("1", False, False),
+        ("0", True, True),
+    ],
+)
+def test_a_gate_that_is_made_in_code_follows_the_variable_as_well(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, given: bool | None, is_dry: bool
+) -> None:
+    monkeypatch.delenv("SLUICEGATE_DRY_RUN", raising=False)
+    if said is not None:
+        monkeypatch.setenv("SLUICEGATE_DRY_RUN", said)
+    assert Gate(20, name="http", dry_run=given).snapshot().dry_run is is_dry
+    gate = Gate(20) if given is None else Gate(20, dry_run=given)
+    assert gate.snapshot().dry_run is is_dry
+
+
+def test_a_prefix_of_ones_own_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICEGATE_DRY_RUN", "1")
+    assert Gate.from_env("API_").snapshot().dry_run
+    monkeypatch.setenv("API_DRY_RUN", "0")
+    assert not Gate.from_env("API_").snapshot().dry_run
+
+
+def test_a_variable_for_a_dry_run_that_cannot_be_is_named_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLUICEGATE_DRY_RUN", "perhaps")
+    with pytest.raises(ValueError, match=r"^SLUICEGATE_DRY_RUN must be 1 or 0, got 'perhaps'"):
+        Gate(20)
+    assert not Gate(20, dry_run=False).snapshot().dry_run
 
 
 # What it says

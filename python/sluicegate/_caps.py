@@ -30,7 +30,8 @@ class Cap:
 
     def __init__(self, most: int, kind: str, whole: object, reason: Reason = Reason.LIMIT) -> None:
         name = f"{getattr(whole, 'name', '')} {kind}".lstrip()
-        self.gate = Gate(most, name=name, max_waiting=0)
+        # It follows the main one, whatever the environment says.
+        self.gate = Gate(most, name=name, max_waiting=0, dry_run=False)
         self._whole = whole if isinstance(whole, Gate) else None
         self._reason = reason
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sluicegate._limiter import BaseLimiter
 
 
+_DRY_RUN = "SLUICEGATE_DRY_RUN"
 _YES = {"1", "true", "yes", "on"}
 _NO = {"", "0", "false", "no", "off"}
 
@@ -160,12 +161,13 @@ class Gate(_core.Gate):
             `sys.unraisablehook`, and the default counts; what is no `Exception`, such as a
             `KeyboardInterrupt`, is raised where the block ends.
         dry_run: Whether to admit everybody and to count what would have been done: who would have
-            waited begins at once.
+            waited begins at once. `None`: if `SLUICEGATE_DRY_RUN` is set in the environment, as it
+            says (1 or 0); else not.
         clock: Where time comes from: an object with `now()` in seconds, such as a
             `ManualClock`; default: the monotonic clock of the system.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument, or `SLUICEGATE_DRY_RUN`, is out of its range.
         TypeError: If an argument is of a wrong type.
     """
 
@@ -182,7 +184,7 @@ class Gate(_core.Gate):
         rate: TokenBucket | None = None,
         pressure: Sequence[Callable[[], float]] | None = None,
         classify: Classify | None = None,
-        dry_run: bool = False,
+        dry_run: bool | None = None,
         clock: Clock | None = None,
     ) -> Self:
         """Check the arguments and make it."""
@@ -196,7 +198,7 @@ class Gate(_core.Gate):
             rate=rate,
             pressure=pressure,
             classify=classify,
-            dry_run=dry_run,
+            dry_run=_is_dry(_DRY_RUN) if dry_run is None else dry_run,
             clock=clock,
         )
 
@@ -209,7 +211,8 @@ class Gate(_core.Gate):
         `SLUICEGATE_NAME`.
 
         Args:
-            prefix: What the names of the variables begin with.
+            prefix: What the names of the variables begin with. `SLUICEGATE_DRY_RUN` is read as well
+                if there is none of that prefix, as by every gate.
 
         Raises:
             ValueError: If a variable is out of its range, by its name.
@@ -228,17 +231,15 @@ class Gate(_core.Gate):
             msg = f"{prefix}MAX_WAITING must be an integer, got {max_waiting}"
             raise ValueError(msg)
         max_wait = _number(prefix + "MAX_WAIT")
-        dry_run = os.environ.get(prefix + "DRY_RUN", "").strip().lower()
-        if dry_run not in _YES | _NO:
-            msg = f"{prefix}DRY_RUN must be 1 or 0, got {dry_run!r}"
-            raise ValueError(msg)
+        own = prefix + "DRY_RUN"
+        dry_run = _is_dry(own if os.environ.get(own) else _DRY_RUN)
         try:
             return cls(
                 limit,
                 name=os.environ.get(prefix + "NAME") or None,
                 max_waiting=None if max_waiting is None else int(max_waiting),
                 max_wait=max_wait,
-                dry_run=dry_run in _YES,
+                dry_run=dry_run,
             )
         except ValueError as error:
             parameter, _, rest = str(error).partition(" ")
@@ -288,6 +289,14 @@ class Gate(_core.Gate):
             f"<{type(self).__name__} {self.name!r}: limit {self.limit:.4g}, "
             f"{self.in_flight} in flight, {self.waiting} waiting>"
         )
+
+
+def _is_dry(variable: str) -> bool:
+    text = os.environ.get(variable, "").strip().lower()
+    if text not in _YES | _NO:
+        msg = f"{variable} must be 1 or 0, got {text!r}"
+        raise ValueError(msg)
+    return text in _YES
 
 
 def _number(variable: str) -> float | None:
