@@ -410,6 +410,25 @@ def test_the_configuration_is_told_when_the_server_starts(
     assert caplog.messages == [text]
 
 
+def test_that_all_are_admitted_is_told_when_the_server_starts(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dry = LoadSheddingMiddleware(answer_ok, gate=Gate(64, name="api", dry_run=True))
+    monkeypatch.setenv("SLUICEGATE_DISABLED", "1")
+    disabled = LoadSheddingMiddleware(answer_ok, gate=Gate(64, name="api"))
+    assert not caplog.messages
+    for middleware in (dry, disabled):
+        play(middleware, {"type": "lifespan"})
+        play(middleware, request())
+    assert [(each.levelname, each.name) for each in caplog.records] == [
+        ("WARNING", "sluicegate.asgi")
+    ] * 2
+    assert caplog.messages == [
+        "gate 'api' is in a dry run: all are admitted",
+        "gate 'api' is disabled: all are admitted, since SLUICEGATE_DISABLED is set",
+    ]
+
+
 def test_any_limiter_will_do() -> None:
     limiter: Limiter = Refusing(None)
     assert LoadSheddingMiddleware(answer_ok, limit=limiter).limiter is limiter

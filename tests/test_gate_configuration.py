@@ -518,4 +518,12 @@ def test_a_snapshot_is_json_and_one_line() -> None:
     gate.update(dry_run=True)
     end = "| 1 rejected (limit 1) | closed | dry run: all are admitted"
     assert str(gate.snapshot()).endswith(end)
+    assert repr(gate) == "<Gate 'api': limit 2.5, 0 in flight, 0 waiting, dry run>"
+    gate.update(dry_run=False)
     assert repr(gate) == "<Gate 'api': limit 2.5, 0 in flight, 0 waiting>"
+
+
+def test_the_kill_switch_is_in_the_repr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICEGATE_DISABLED", "1")
+    said = "<Gate 'api': limit 2, 0 in flight, 0 waiting, dry run, disabled>"
+    assert repr(Gate(2, name="api", dry_run=True)) == said

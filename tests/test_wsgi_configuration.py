@@ -166,6 +166,11 @@ def test_it_says_what_is_in_effect(caplog: pytest.LogCaptureFixture) -> None:
     assert "limit 5" in repr(middleware)
 
 
+def test_it_says_if_all_are_admitted(caplog: pytest.LogCaptureFixture) -> None:
+    LoadSheddingMiddleware(ok, threads=8, gate=Gate(5, name="api", dry_run=True))
+    assert warnings(caplog) == ["gate 'api' is in a dry run: all are admitted"]
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     assert all(each.name == "sluicegate.wsgi" for each in caplog.records)
     return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]

@@ -285,9 +285,12 @@ class Gate(_core.Gate):
         return GateSnapshot(**values)
 
     def __repr__(self) -> str:
+        state = self.snapshot()
+        dry_run = ", dry run" if state.dry_run else ""
+        disabled = ", disabled" if state.disabled else ""
         return (
-            f"<{type(self).__name__} {self.name!r}: limit {self.limit:.4g}, "
-            f"{self.in_flight} in flight, {self.waiting} waiting>"
+            f"<{type(self).__name__} {self.name!r}: limit {state.limit:.4g}, "
+            f"{state.in_flight} in flight, {state.waiting} waiting{dry_run}{disabled}>"
         )
 
 

@@ -19,6 +19,7 @@ from sluicegate._rules import Rule, finder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from logging import Logger
 
     from sluicegate._asgi_refusal import Respond
     from sluicegate._asgi_types import Scope
@@ -74,6 +75,19 @@ def limiter_of(gate: object, limit: object) -> Limiter:
         "limit must be a number above 0 and at most 1e9, or a limiter such as "
         f"SemaphoreLimiter(64), got {limit!r:.100}"
     )
+
+
+def warn_if_all_are_admitted(log: Logger, limiter: object) -> None:
+    """Say in the log if a gate refuses nobody."""
+    if not isinstance(limiter, Gate):
+        return
+    state = limiter.snapshot()
+    if state.disabled:
+        log.warning(
+            "gate %r is disabled: all are admitted, since SLUICEGATE_DISABLED is set", state.name
+        )
+    elif state.dry_run:
+        log.warning("gate %r is in a dry run: all are admitted", state.name)
 
 
 def find_rule(rules: object, limiter: object = None) -> Callable[[Scope], Rule | None]:

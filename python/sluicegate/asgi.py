@@ -28,6 +28,7 @@ from sluicegate._options import (
     find_rule,
     key_of,
     limiter_of,
+    warn_if_all_are_admitted,
 )
 from sluicegate._rate_limit import RateLimitMiddleware
 from sluicegate._refusal import refusal
@@ -252,6 +253,7 @@ class LoadSheddingMiddleware:
         if kind != "http" and kind != "websocket":
             if kind == "lifespan":
                 _log.info("%r", self)
+                warn_if_all_are_admitted(_log, self.limiter)
             await self.app(scope, receive, send)
             return
         rule = self._find_rule(scope)

@@ -12,7 +12,7 @@ from sluicegate._checks import check_callable, check_count
 from sluicegate._enums import Outcome, Reason
 from sluicegate._guard import is_coroutine_function
 from sluicegate._headers import Headers, deadline_of
-from sluicegate._options import check_gate, find_rule, key_of
+from sluicegate._options import check_gate, find_rule, key_of, warn_if_all_are_admitted
 from sluicegate._queue_time import QueueTime
 from sluicegate._rules import DEFAULT_EXEMPT, Rule, finder
 from sluicegate._semaphore import SemaphoreLimiter
@@ -216,6 +216,7 @@ class LoadSheddingMiddleware:
         self.running = self._threads.gate
         self.degraded = SemaphoreLimiter(degrade_limit, name=f"{name} degraded")
         _LOG.info("in this process: %r", self)
+        warn_if_all_are_admitted(_LOG, self.gate)
 
     def __repr__(self) -> str:
         streams = "" if self.streams is None else f", max_streams={self.streams.limit:g}"
