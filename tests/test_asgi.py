@@ -431,7 +431,11 @@ def test_that_all_are_admitted_is_told_when_the_server_starts(
 
 def test_any_limiter_will_do() -> None:
     limiter: Limiter = Refusing(None)
-    assert LoadSheddingMiddleware(answer_ok, limit=limiter).limiter is limiter
+    middleware = LoadSheddingMiddleware(answer_ok, limit=limiter)
+    assert middleware.limiter is limiter
+    assert middleware.gate is None
+    gate = Gate(4)
+    assert LoadSheddingMiddleware(answer_ok, limit=gate).gate is gate
 
 
 def test_importing_it_imports_no_framework() -> None:

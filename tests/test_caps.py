@@ -158,5 +158,6 @@ def test_of_an_application_it_is_in_the_state() -> None:
     gate = Gate(name="api")
     app = protect(Starlette(), gate=gate, exempt_limit=3, max_streams=4)
     shedding = app.state.sluicegate
+    assert shedding.gate is gate
     assert (shedding.limiter, shedding.exempt.limit, shedding.streams.limit) == (gate, 3, 4)
     assert (shedding.exempt.name, shedding.streams.name) == ("api exempt", "api streams")

@@ -201,6 +201,11 @@ class LoadSheddingMiddleware:
             f"max_streams={self.streams.limit:g}, exempt_limit={self.exempt.limit:g}>"
         )
 
+    @property
+    def gate(self) -> Gate | None:
+        """The gate that decides; `None` if it is a limiter of another kind."""
+        return self._gate
+
     def for_app(self, app: ASGIApp) -> Self:
         """Return one for another application, with the same limits."""
         other = copy.copy(self)

@@ -85,9 +85,9 @@ def protect(app: AppT, **options: Unpack[Options]) -> AppT:
     The OpenAPI document lists both answers for every operation that is not exempt and does not
     declare them itself; replace `app.openapi` before this call, not after it.
 
-    To watch the gate, or to change it at run time, make it yourself: `http = Gate(name="http")`,
-    `protect(app, gate=http)`, `http.snapshot()`. The middleware is `app.state.sluicegate`, with its
-    `exempt` and `streams`.
+    The middleware is `app.state.sluicegate`, with its `gate`, `exempt` and `streams`: to watch the
+    gate, `app.state.sluicegate.gate.snapshot()`. Or make it yourself: `http = Gate(name="http")`,
+    `protect(app, gate=http)`.
 
     Args:
         app: A FastAPI or Starlette application that has not started yet.
