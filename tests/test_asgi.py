@@ -357,6 +357,15 @@ def test_a_limit_out_of_range_is_named(limit: float) -> None:
     ("options", "error", "text"),
     [
         ({"exempt": ["/up"]}, TypeError, "unexpected option 'exempt'; known are gate, limit"),
+        *(
+            (
+                {name: 1},
+                TypeError,
+                f"unexpected option '{name}' (it belongs to the gate: gate=Gate(..., {name}=...)); "
+                "known are gate, limit",
+            )
+            for name in ("max_wait", "max_waiting", "reserve", "dry_run")
+        ),
         ({"gate": 64}, TypeError, "gate must be a Gate, got 64"),
         ({"gate": Gate(1), "limit": 1}, TypeError, "gate and limit exclude each other"),
         ({"rules": "/a"}, TypeError, "rules must be a sequence of Rule"),

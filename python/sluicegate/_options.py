@@ -185,8 +185,10 @@ def check_options(options: Mapping[str, Any]) -> None:
     """
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
-        known = ", ".join(Options.__annotations__)
-        msg = f"unexpected option {min(unknown)!r}; known are {known}"
+        name, known = min(unknown), ", ".join(Options.__annotations__)
+        of_gate = Gate.__new__.__kwdefaults__ or {}
+        hint = f" (it belongs to the gate: gate=Gate(..., {name}=...))" if name in of_gate else ""
+        msg = f"unexpected option {name!r}{hint}; known are {known}"
         raise TypeError(msg)
     check_kind("headers", "a Headers", options.get("headers", _HEADERS), Headers)
     hold = options.get("hold", "work")
