@@ -24,15 +24,18 @@ HERE = Path(__file__).parent
 PATIENCE = 60.0
 MEGABYTES_10 = 10 * 2**20
 
+ONE_THREAD = "threads=4, but the server has one thread: nothing is refused"
+
 Address = tuple[str, int]
 
 
 @contextmanager
-def gunicorn(app: str, log: Path) -> Iterator[Address]:
+def gunicorn(app: str, log: Path, kind: str = "gthread") -> Iterator[Address]:
     """Serve tests/wsgi_servers.py on a socket that listens already, and end the processes."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         command = [sys.executable, "-m", "gunicorn", f"wsgi_servers:{app}"]
-        options = ["--worker-class", "gthread", "--threads", "4", "--workers", "1"]
+        threads = "4" if kind == "gthread" else "1"
+        options = ["--worker-class", kind, "--threads", threads, "--workers", "1"]
         others = ["--keep-alive", "30", "--graceful-timeout", "1", "--no-control-socket"]
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -156,6 +159,7 @@ def a_running_server(
         yield Server(address)
     # What a view raises is logged by its framework, under this one name.
     assert log.read_text().count("Traceback") == log.read_text().count("\nLookupError\n")
+    assert ONE_THREAD not in log.read_text()
 
 
 @pytest.fixture(name="server")
@@ -174,6 +178,14 @@ def since(server: Server, before: dict[str, int]) -> dict[str, int]:
     after = outcomes(server)
     changed = {name: after[name] - before.get(name, 0) for name in after}
     return {name: count for name, count in changed.items() if count}
+
+
+def test_that_a_sync_worker_has_one_thread_is_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with gunicorn("flask_app", log, "sync") as address:
+        for _ in range(2):
+            assert Server(address).get("/work", "connection: close").body == b"fine"
+    assert log.read_text().count(ONE_THREAD) == 1
 
 
 # -- the permit -------------------------------------------------------------------------
