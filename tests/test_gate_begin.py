@@ -113,6 +113,28 @@ def test_what_is_held_after_the_answer_is_not_timed(is_answered: bool) -> None:
     assert_idle(gate)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_it_is_held_for_before_the_work_begins_is_not_timed(inside: bool) -> None:
+    clock = ManualClock()
+    gate, inner = Gate(10, clock=clock), Gate(10, clock=clock)
+    for _ in range(30):
+        permit = gate.try_acquire(inner=inner if inside else None)
+        assert isinstance(permit, Permit)
+        clock.advance(0.3)
+        permit.begun()
+        clock.advance(0.6)
+        # The last call counts.
+        permit.begun()
+        clock.advance(0.1)
+        permit.answered()
+        clock.advance(5)
+        permit.release()
+        permit.begun()
+    for one in (gate, inner) if inside else (gate,):
+        assert one.snapshot().service_mean == pytest.approx(0.1)
+    assert_idle(gate, inner)
+
+
 def test_of_what_was_given_back_nothing_is_timed() -> None:
     gate = Gate(1)
     permit = gate.try_acquire()

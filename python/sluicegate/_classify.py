@@ -42,10 +42,12 @@ def classify_error(error: object) -> Outcome:
         return Outcome.IGNORED
     # httpcore cuts off what it was raised from, and leaves what was being handled.
     chain = tuple(_chain(error, _before))
-    # First, since some of ours are a TimeoutError, too.
-    if any(isinstance(link, SluicegateError) for link in chain):
+    # First, since some of ours are a TimeoutError, too. What is only being handled meanwhile, such
+    # as a rejection for which somebody else is asked, is no cause.
+    if any(isinstance(link, SluicegateError) for link in causes(error)):
         return Outcome.IGNORED
-    if any(isinstance(link, (TimeoutError, ConnectionRefusedError)) for link in chain):
+    overload = (TimeoutError, ConnectionRefusedError)
+    if any(isinstance(link, overload) and not isinstance(link, SluicegateError) for link in chain):
         return Outcome.OVERLOAD
     status = _status(getattr(error, "response", None)) or _status(error)
     return Outcome.OVERLOAD if status in _OVERLOAD else Outcome.IGNORED

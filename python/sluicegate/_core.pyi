@@ -244,6 +244,13 @@ class Permit:
             ValueError: If `tokens` is out of its range.
         """
 
+    def begun(self) -> None:
+        """Say that the work begins: what it was held for until now is not timed.
+
+        For what has to wait for something else first, such as a connection of a pool: it occupies
+        its place, and that is no latency. The last call counts.
+        """
+
     def answered(self) -> None:
         """Say that the answer is given: what it is held for from now on is not timed.
 
@@ -1437,7 +1444,8 @@ class TokenBucket:
         """Let nobody take for so many seconds, as whoever is called asks for by `Retry-After`.
 
         The bucket is empty then, and fills from there. Of several pauses the one counts that ends
-        last. A pause never lasts longer than 1e9 tokens take to come.
+        last. It is a debt: a pause never lasts longer than 1e9 tokens take to come, and what is
+        given back by `adjust()`, or a higher rate, shortens it.
 
         Args:
             seconds: From 0 to 3600.

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import random
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from sluicegate import _core, context
+from sluicegate._admission import Admission
 from sluicegate._bucket import TokenBucket
 from sluicegate._calls import Attempt, Work
 from sluicegate._checks import check_callable, check_is_not_async, check_kind, check_seconds
 from sluicegate._classify import classify_error, classify_result
-from sluicegate._enums import Criticality, Outcome, Reason
-from sluicegate._errors import DeadlineExceeded, TimedOut
+from sluicegate._enums import Outcome
+from sluicegate._errors import Rejected, TimedOut
 from sluicegate._gradient import GradientLimiter
 from sluicegate._guard import is_coroutine_function, refuse_generator_function
 from sluicegate._limiter import Limiter
@@ -36,14 +37,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound="Callable[..., Any]")
 
-# A bucket from which everybody takes next to nothing holds nobody up, until it is paused.
-_FAST: Final = 1e5
-_NEXT_TO_NOTHING: Final = 1e-9
-# One token comes in eleven days: who asks for it waits for as long as he may.
+# Of such a debt, at such a rate, nobody sees the end: who asks waits for as long as he may.
 _SLOW: Final = 1e-6
-# What is added to a Retry-After at most, as a share of it, and in seconds.
+_DEBT: Final = 1e9
+# What is added to a Retry-After at most, as a share of it.
 _JITTER: Final = 0.1
-_SHORTEST_JITTER: Final = 0.1
 _MOST_ATTEMPTS: Final = 100
 _LONGEST: Final = 3600.0
 
@@ -87,10 +85,11 @@ class Destination:
 
     1. The throttle refuses at once what the backend would most likely refuse: `Rejected`, with the
        reason THROTTLED.
-    2. If the backend has said when to come back (`Retry-After`), all callers wait until then.
-    3. A token of `rate`, and `tokens` of `token_rate`, are taken, by waiting if need be.
-    4. A permit of the limiter is taken, by waiting: this slows the callers down to what the
+    2. If the backend has said when to come back (`Retry-After`), all callers wait until then, also
+       those who are in line already.
+    3. A permit of the limiter is taken, by waiting: this slows the callers down to what the
        backend can do. Time that is waited is no latency.
+    4. A token of `rate`, and `tokens` of `token_rate`, are taken, by waiting if need be.
     5. The call is made, within `attempt_timeout` and the deadline of the context.
     6. Its end is classified, for the limiter and the throttle; see `AdaptiveThrottle.guard()`.
 
@@ -135,11 +134,11 @@ class Destination:
 
     __slots__ = (
         "__weakref__",
+        "_admission",
         "_backoff",
         "_classify",
         "_max_retry_after",
         "_nobody",
-        "_pushback",
         "attempt_timeout",
         "attempts",
         "budget",
@@ -196,9 +195,9 @@ class Destination:
         self._backoff = _core.Backoff(backoff)
         self._max_retry_after = _seconds("max_retry_after", max_retry_after)
         self._classify = classify
-        self._pushback = TokenBucket(_FAST, burst=1, name=f"{name} pushback", clock=clock)
+        self._admission = Admission(name, self.throttle, self.limiter, rate, token_rate, clock)
         self._nobody = TokenBucket(_SLOW, burst=1, name=f"{name} backoff", clock=clock)
-        self._nobody.try_take()
+        self._nobody.adjust(-_DEBT)
 
     async def call(
         self, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
@@ -238,23 +237,30 @@ class Destination:
         self,
         *,
         operation: str | None = None,
+        attempts: int | None = None,
         tokens: Callable[..., float] | None = None,
         settle: Callable[[Any], float] | None = None,
     ) -> Callable[[F], F]:
         """Make a decorator that calls a function, sync or async, by this policy.
 
+        One guarded function must not call another of the same destination: each takes a permit.
+
         Args:
             operation: What kind of call it is, for the limiter.
+            attempts: How often such a call is tried at most, from 1 to 100: 1 for what must not be
+                done twice. Default: as the destination says.
             tokens: Says what a call will cost of `token_rate`, from its arguments.
             settle: Says what it cost in truth, from its result, if that is a SUCCESS; the
-                difference is charged or given back. What ended as OVERLOAD with a result costs
-                nothing.
+                difference is charged or given back. One that fails is reported, and the estimate
+                stays. What ended as OVERLOAD with an answer, or was never sent, costs nothing.
 
         Raises:
             TypeError: If the function is a generator function, or an argument of a wrong type.
             ValueError: If `tokens` or `settle` is given and the destination has no `token_rate`.
         """
         check_kind("operation", "a string, or None", operation, (str, type(None)))
+        if attempts is not None:
+            _checked_attempts(attempts)
         for parameter, said in (("tokens", tokens), ("settle", settle)):
             check_callable(parameter, said)
             check_is_not_async(parameter, said)
@@ -267,7 +273,8 @@ class Destination:
 
             def work_of(args: Any, kwargs: Any) -> Work[Any]:
                 cost = None if tokens is None else tokens(*args, **kwargs)
-                return Work(functools.partial(function, *args, **kwargs), operation, cost, settle)
+                call = functools.partial(function, *args, **kwargs)
+                return Work(call, operation, cost, settle, attempts)
 
             if is_coroutine_function(function):
 
@@ -299,8 +306,9 @@ class Destination:
             TypeError: If it is no number.
         """
         seconds = min(_seconds("seconds", seconds), self._max_retry_after)
-        most = max(_JITTER * seconds, _SHORTEST_JITTER)
-        self._pushback.pause(min(seconds + random.uniform(0, most), _LONGEST))  # noqa: S311
+        if seconds:
+            seconds += random.uniform(0, _JITTER * seconds)  # noqa: S311
+            self._admission.push_back(min(seconds, _LONGEST))
 
     def snapshot(self) -> DestinationSnapshot:
         """Return the state at this moment."""
@@ -310,8 +318,8 @@ class Destination:
             limiter=snapshot() if callable(snapshot) else None,
             throttle=self.throttle.snapshot(),
             budget=self.budget.snapshot(),
-            pushback=self._pushback.retry_after(_NEXT_TO_NOTHING),
-            waiting=self._pushback.waiting,
+            pushback=self._admission.pushback,
+            waiting=self._admission.waiting,
         )
 
     def __repr__(self) -> str:
@@ -324,87 +332,37 @@ class Destination:
         """Make a call: as many attempts as it takes and is given."""
         if isinstance(self.budget, RetryBudget):
             self.budget.record_request()
-        number = 0
-        retry: AbstractContextManager[object] = nullcontext()
-        while True:
-            number += 1
-            with retry:
-                attempt = await self._begin(waits, work)
-                result, error = await attempt.make(waits)
-                again = self._again(number, work, attempt)
-                if again is None:
-                    if error is not None:
-                        try:
-                            raise error
-                        finally:
-                            # Else it would hold this frame, which holds it.
-                            error = None
-                    return cast("R", result)
-                if error is None:
-                    await work.discard(cast("R", result))
-                del result, error
+        number = 1
+        attempt = await self._begin(waits, work)
+        result, error = await attempt.make(waits)
+        while (again := self._again(number, work, attempt)) is not None:
             retry, wait = again
+            number += 1
             # Held through the back-off as well.
-            try:
+            with retry:
                 await self._rest(waits, wait)
-            except BaseException:
-                again[0].release()
-                raise
+                try:
+                    attempt = await self._begin(waits, work)
+                except Rejected:
+                    # What has been sent ends as it ended: that no more is sent is no answer.
+                    break
+                if error is None:
+                    await work.discard(cast("R", result), waits)
+                result, error = await attempt.make(waits)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # Else it would hold this frame, which holds it.
+                error = None
+        return cast("R", result)
 
     async def _rest(self, waits: Waits, seconds: float) -> None:
-        try:
+        with suppress(TimedOut):
             await waits.take(self._nobody, 1, seconds)
-        except TimedOut:
-            return
 
     async def _begin(self, waits: Waits, work: Work[R]) -> Attempt[R]:
-        """Wait until an attempt may be made, and take what it takes."""
-        self.throttle._admit(context.current().criticality)  # noqa: SLF001
-        taken: list[tuple[TokenBucket, float]] = []
-        try:
-            held = self._pushback.retry_after(_NEXT_TO_NOTHING)
-            left = context.remaining()
-            if left is not None and left <= held:
-                raise self._too_late(left, held or None)  # noqa: TRY301
-            await waits.take(self._pushback, _NEXT_TO_NOTHING, left)
-            for bucket, cost in ((self.rate, 1.0), (self.token_rate, work.tokens)):
-                if bucket is not None and cost:
-                    await waits.take(bucket, cost, self._left())
-                    taken.append((bucket, cost))
-            permit = await waits.permit(self.limiter, work.operation, self._left())
-            attempt = Attempt(self, work, permit)
-            try:
-                self._left()
-            except BaseException:
-                attempt.end()
-                raise
-        except BaseException as error:
-            self.throttle.withdraw()
-            for bucket, cost in taken:
-                bucket.adjust(cost)
-            if type(error) is TimedOut:
-                raise self._too_late(0.0, None) from error
-            raise
-        return attempt
-
-    def _left(self) -> float | None:
-        left = context.remaining()
-        if left is not None and left <= 0:
-            raise self._too_late(left, None)
-        return left
-
-    def _too_late(self, left: float, retry_after: float | None) -> DeadlineExceeded:
-        level = context.current().criticality
-        return DeadlineExceeded(
-            _core.Rejection(
-                self.name,
-                Reason.DEADLINE,
-                retry_after=retry_after,
-                kind="destination",
-                time_left=max(left, 0.0),
-                criticality=Criticality.CRITICAL if level is None else level,
-            )
-        )
+        return Attempt(self, work, await self._admission.wait(waits, work))
 
     def _again(
         self, number: int, work: Work[Any], attempt: Attempt[Any]
@@ -415,12 +373,12 @@ class Destination:
                 self.budget.record_failure()
             elif attempt.outcome is Outcome.SUCCESS:
                 self.budget.record_success()
-        may_be = attempt.outcome is Outcome.OVERLOAD and work.may_repeat and not attempt.is_final
-        if not may_be or number >= self.attempts:
+        attempts = self.attempts if work.attempts is None else work.attempts
+        if attempt.outcome is not Outcome.OVERLOAD or number >= attempts:
             return None
         wait = self._backoff.after(number)
         left = context.remaining()
-        if left is not None and left <= max(wait, self._pushback.retry_after(_NEXT_TO_NOTHING)):
+        if left is not None and left <= max(wait, self._admission.pushback):
             return None
         retry = self.budget.try_retry()
         return (retry, wait) if retry else None

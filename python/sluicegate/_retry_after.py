@@ -8,6 +8,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from sluicegate import _core
+
 # A delay of more digits is none that anybody means.
 _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -20,13 +22,19 @@ def retry_after_of(answer: object) -> float | None:
             like theirs, itself or as its `response`.
 
     """
-    for one in (answer, getattr(answer, "response", None)):
-        headers: Any = getattr(one, "headers", None)
-        get = getattr(headers, "get", None)
-        if callable(get):
-            value = get("retry-after") or get("Retry-After")
-            if isinstance(value, str):
-                return parse_retry_after(value)
+    try:
+        for one in (answer, getattr(answer, "response", None)):
+            headers: Any = getattr(one, "headers", None)
+            get = getattr(headers, "get", None)
+            if callable(get):
+                value = get("retry-after") or get("Retry-After")
+                if isinstance(value, bytes):
+                    value = value.decode("latin-1")
+                if isinstance(value, (str, int)):
+                    return parse_retry_after(str(value))
+    except Exception as error:
+        # What answers is not ours.
+        _core.report(error, answer)
     return None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sluicegate._gate import Gate
 from sluicegate._limiter import BaseLimiter
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from sluicegate._limiter import Limiter
 
 T = TypeVar("T")
+
+_GRACE: Final = 0.005
 
 
 class Waits(Protocol):
@@ -49,7 +52,9 @@ class _TaskWaits:
     async def run(self, function: Callable[[], Awaitable[T]], left: float | None) -> T:
         if left is None:
             return await function()
-        async with asyncio.timeout(left):
+        # A little later than the deadline of the context: what waits within for something of ours
+        # is told so by that, which is known to say nothing of the backend.
+        async with asyncio.timeout(left + _GRACE):
             return await function()
 
 
@@ -68,7 +73,12 @@ class _ThreadWaits:
         return limiter.acquire().__enter__()
 
     async def run(self, function: Callable[[], T], left: float | None) -> T:  # noqa: ARG002
-        return function()
+        result = function()
+        if isinstance(result, CoroutineType):
+            result.close()
+            msg = f"a plain call has returned a coroutine: await call({function!r:.100}) instead"
+            raise TypeError(msg)
+        return result
 
 
 TASK: Waits = _TaskWaits()

@@ -33,6 +33,8 @@ pub(crate) struct Permit {
     tokens: AtomicU64,
     /// When the work was done that it is timed for, in nanoseconds, if it is held for longer.
     answered: AtomicU64,
+    /// When the work began that it is timed for, if it was held before.
+    begun: AtomicU64,
     holds: Holds,
     /// What an inner gate gave for the same work.
     inner: Option<Box<Inner>>,
@@ -81,6 +83,7 @@ impl Permit {
             operation: Operation::new(operation),
             tokens: AtomicU64::new(tokens.to_bits()),
             answered: AtomicU64::new(NOT_YET),
+            begun: AtomicU64::new(NOT_YET),
             holds: Holds::default(),
             inner,
         }
@@ -178,7 +181,7 @@ impl Permit {
         };
         let outcome = self.chosen_outcome().unwrap_or_else(classify);
         let (idle, timed) = self.idle(py);
-        right.begin_later(idle);
+        right.begin_later(self.unbegun(&right) + idle);
         let released = self.limiter.release(py, right, Some(&self.operation), outcome).and(timed);
         if self.inner.is_none() {
             return released;
@@ -193,10 +196,19 @@ impl Permit {
             Some(mut right) => {
                 // To wait for the outer gate was no work.
                 let waited = self.waited.load(Ordering::Relaxed);
-                right.begin_later(Duration::from_nanos(waited - self.waited_inside()) + idle);
+                let outside = Duration::from_nanos(waited - self.waited_inside());
+                right.begin_later(outside.max(self.unbegun(&right)) + idle);
                 inner.limiter.release(py, right, Some(&self.operation), outcome)
             }
             None => Ok(()),
+        }
+    }
+
+    /// For how long it was held before the work began.
+    fn unbegun(&self, right: &Right) -> Duration {
+        match self.begun.load(Ordering::Relaxed) {
+            NOT_YET => Duration::ZERO,
+            begun => Time::from_nanos(begun).since(right.started()),
         }
     }
 
@@ -364,6 +376,16 @@ impl Permit {
         let more = tokens - charged;
         self.limiter.charge(py, more)?;
         self.inner.as_ref().map_or(Ok(()), |inner| inner.limiter.charge(py, more))
+    }
+
+    /// Say that the work begins: what it was held for until now is not timed.
+    fn begun(&self, py: Python<'_>) -> PyResult<()> {
+        if self.right.is_there() {
+            // Relaxed: of two that are told at once either will do.
+            let now = self.limiter.clock().now(py)?;
+            self.begun.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Say that the answer is given: what it is held for from now on is not timed.
