@@ -381,3 +381,16 @@ def test_a_loop_that_is_well_says_nothing_about_another() -> None:
     finally:
         mine.close()
         other.close()
+
+
+def test_a_loop_that_is_closed_is_not_one_of_several() -> None:
+    async def serve() -> None:
+        assert await Client(app, scope_of("/a")).answer() == 200
+
+    app = LoadSheddingMiddleware(Working(), gate=Gate(4))
+    for _ in range(3):
+        loop = VirtualLoop()
+        loop.run_until_complete(serve())
+        # So that requests need not ask.
+        assert app._runner.heartbeat.is_well_until > loop.seconds
+        loop.close()

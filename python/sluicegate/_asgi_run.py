@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sluicegate._asgi_body import BoundedBody, is_without_body
 from sluicegate._asgi_refusal import answer_nobody
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from sluicegate._asgi_types import ASGIApp, Receive, Scope, Send
     from sluicegate._core import Answer
 
-_SEVERAL: Final = 2
-
 
 class Runner:
     """Runs an application for a client that may be gone, leave, or stop sending.
@@ -26,12 +25,13 @@ class Runner:
 
     """
 
-    __slots__ = ("_body_timeout", "_cancels", "_has_loops", "heartbeat")
+    __slots__ = ("_body_timeout", "_cancels", "_has_loops", "_loop", "heartbeat")
 
     def __init__(self, body_timeout: float | None, *, cancels: bool) -> None:
         self._body_timeout = body_timeout
         self._cancels = cancels
-        self._has_loops = 0
+        self._has_loops = False
+        self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self.heartbeat = Heartbeat()
 
     def is_late(self) -> bool:
@@ -43,10 +43,12 @@ class Runner:
         except RuntimeError:
             return False
         heartbeat = heartbeat_of(loop)
-        if heartbeat is not self.heartbeat and self._has_loops < _SEVERAL:
+        if heartbeat is not self.heartbeat and not self._has_loops:
+            before = None if self._loop is None else self._loop()
             # That one is well says nothing about another.
-            self._has_loops += 1
-            self.heartbeat = heartbeat if self._has_loops < _SEVERAL else Heartbeat()
+            self._has_loops = before is not None and not before.is_closed()
+            self.heartbeat = Heartbeat() if self._has_loops else heartbeat
+            self._loop = weakref.ref(loop)
         return heartbeat.is_late(loop)
 
     async def run_aside(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
