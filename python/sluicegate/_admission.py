@@ -103,15 +103,9 @@ class Admission:
 
     async def _permitted(self, waits: Waits, work: Work[Any]) -> Permit:
         try:
-            permit = await waits.permit(self._limiter, work.operation, self._left())
+            return await waits.permit(self._limiter, work.operation, self._left())
         except TimedOut as error:
             raise self._too_late(0.0, None) from error
-        try:
-            self._left()
-        except BaseException:
-            give_back(permit, Outcome.IGNORED)
-            raise
-        return permit
 
     async def _take(self, waits: Waits, bucket: TokenBucket, cost: float) -> None:
         left = self._left()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _REQUEST_TIMEOUT: Final = 408
 _EMPTY: Final = (b"content-length", b"0")
-_CLOSE: Final = (b"connection", b"close")
+CONNECTION_CLOSE: Final = (b"connection", b"close")
 # Who looks so late looks again, for as long: in seconds.
 _GRACE: Final = 0.05
 
@@ -134,7 +134,7 @@ class BoundedBody:
         if self._has_begun:
             # The server closes the connection when the application returns.
             return
-        headers = [_EMPTY, _CLOSE] if is_before_2(self._scope) else [_EMPTY]
+        headers = [_EMPTY, CONNECTION_CLOSE] if is_before_2(self._scope) else [_EMPTY]
         with suppress(OSError):
             await self._send(
                 {"type": "http.response.start", "status": _REQUEST_TIMEOUT, "headers": headers}

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sluicegate import _core
-from sluicegate._asgi_body import BoundedBody, is_without_body
+from sluicegate._asgi_body import CONNECTION_CLOSE, BoundedBody, is_before_2, is_without_body
 from sluicegate._checks import check_callable
 from sluicegate._refusal import problem, refusal
 from sluicegate._streams import refuse_websocket
@@ -31,7 +31,6 @@ Pair: TypeAlias = tuple[bytes, bytes]
 _NAME: Final = itemgetter(0)
 # As nginx writes it into its log.
 _CLIENT_LEFT: Final = 499
-_CONNECTION_CLOSE: Final[Pair] = (b"connection", b"close")
 
 
 class Refuser:
@@ -132,7 +131,7 @@ async def send_refusal(
 async def answer_nobody(scope: Scope, send: Send) -> None:
     """End the request of a client that has left, before it was begun."""
     # Over HTTP/2 Hypercorn would have it wait for ever to be sent.
-    if not scope["http_version"].startswith("1"):
+    if not is_before_2(scope):
         return
     # Servers drop it. It is for middleware outside of this one that cannot do without an answer,
     # such as those made with Starlette's BaseHTTPMiddleware.
@@ -149,8 +148,7 @@ def ending(scope: Scope) -> tuple[Pair, ...]:
     # then be taken for the body, so it is not used again. HTTP/2 has no such
     # ambiguity, and no such header.
     if b"expect" in map(_NAME, scope["headers"]):
-        version: str = scope["http_version"]
-        return (_CONNECTION_CLOSE,) if version.startswith("1") else ()
+        return (CONNECTION_CLOSE,) if is_before_2(scope) else ()
     return ()
 
 
