@@ -65,3 +65,13 @@ def _failure(
     parts = [f"the snippet {what}; arguments: {list(arguments)}", lines]
     parts += [f"--- stdout\n{output}", f"--- stderr\n{errors}"]
     return SnippetFailedError("\n".join(parts))
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
+    """End a process that was started here, by force if it takes longer than so many seconds."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
 
+from subprocesses import end
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -42,12 +44,7 @@ def uvicorn(app: str, log: Path, http: str, loop: str) -> Iterator[tuple[str, in
         yield address
         assert process.poll() is None, log.read_text()
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 class Answer(NamedTuple):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from subprocesses import end
+
 SERVED = Path(__file__).parent / "servers.py"
 PATIENCE = 30.0
 
@@ -37,12 +39,7 @@ def test_fastapi_run_serves_it_protected(tmp_path: Path) -> None:
         # While it is answered it asks for a second permit, of one.
         assert ask(port, server, log) == {"second": 503}
     finally:
-        server.terminate()
-        try:
-            server.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        end(server, PATIENCE)
 
 
 def ask(port: int, server: subprocess.Popen[bytes], log: Path) -> object:

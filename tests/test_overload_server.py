@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import pytest
 
+from subprocesses import end
+
 pytest.importorskip("uvicorn_worker")
 
 from overload_clients import Address, Attempt, Clients, capacity, load
@@ -80,12 +82,7 @@ def served(command: list[str], log: Path) -> Iterator[Server]:
         assert process.poll() is None, log.read_text()
         assert "Traceback" not in log.read_text(), log.read_text()
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
 
 
 @pytest.fixture(name="server", scope="module")
